@@ -1,0 +1,154 @@
+#include "cpu/parallel.hpp"
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <exception>
+#include <mutex>
+#include <system_error>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace octet::cpu {
+
+namespace {
+
+constexpr int most_workers = 1023;
+
+// True on every thread that is inside a parallel loop: a loop inside it runs serially.
+thread_local bool inside_loop = false;
+
+class Job {
+public:
+    Job(std::int64_t count, std::int64_t grain, detail::RangeFunction function, void* context, int helpers)
+        : helpers_wanted(helpers), count_(count), grain_(grain), ranges_((count - 1) / grain + 1), function_(function), context_(context) {}
+
+    // Takes ranges until there are none. Every thread of the job, the caller too, is in here once.
+    void run() {
+        const bool was_inside = std::exchange(inside_loop, true);
+        try {
+            for (;;) {
+                const std::int64_t range = next_range_.fetch_add(1, std::memory_order_relaxed);
+                if (range >= ranges_ || stopped_.load(std::memory_order_relaxed)) break;
+                const std::int64_t begin = range * grain_;
+                function_(context_, begin, begin + std::min(grain_, count_ - begin));
+            }
+        } catch (...) {
+            stopped_.store(true, std::memory_order_relaxed);
+            const std::lock_guard lock(error_mutex_);
+            if (!error_) error_ = std::current_exception();
+        }
+        inside_loop = was_inside;
+    }
+
+    void rethrow() {
+        if (error_) std::rethrow_exception(error_);
+    }
+
+    // Guarded by the pool's mutex.
+    int helpers_wanted;
+    int helpers_inside = 0;
+    std::condition_variable helper_left;
+
+private:
+    const std::int64_t count_, grain_, ranges_;
+    const detail::RangeFunction function_;
+    void* const context_;
+    std::atomic<std::int64_t> next_range_{0};
+    std::atomic<bool> stopped_{false};
+    std::mutex error_mutex_;
+    std::exception_ptr error_;
+};
+
+// Workers wait for jobs that want helpers. The caller works on its own job and waits only for helpers that have
+// entered it, so a job ends even when every worker is busy elsewhere, or when there are none.
+class Pool {
+public:
+    void run(Job& job) {
+        const int helpers = job.helpers_wanted;
+        {
+            const std::lock_guard lock(mutex_);
+            grow(helpers);
+            jobs_.push_back(&job);
+        }
+        for (int helper = 0; helper < helpers; ++helper) job_came_.notify_one();
+        job.run();
+        std::unique_lock lock(mutex_);
+        jobs_.erase(std::find(jobs_.begin(), jobs_.end(), &job));
+        job.helper_left.wait(lock, [&] { return job.helpers_inside == 0; });
+    }
+
+private:
+    void grow(int wanted) {
+        while (workers_ < std::min(wanted, most_workers)) {
+            try {
+                // Detached: a worker lives as long as the process and is not waited for when it ends.
+                std::thread([this] { work(); }).detach();
+            } catch (const std::system_error&) {
+                return;  // the system gives no more threads: those there are do the work
+            }
+            ++workers_;
+        }
+    }
+
+    [[noreturn]] void work() {
+        std::unique_lock lock(mutex_);
+        for (;;) {
+            const auto open = std::find_if(jobs_.begin(), jobs_.end(), [](Job* job) { return job->helpers_wanted > 0; });
+            if (open == jobs_.end()) {
+                job_came_.wait(lock);
+                continue;
+            }
+            Job& job = **open;
+            --job.helpers_wanted;
+            ++job.helpers_inside;
+            lock.unlock();
+            job.run();
+            lock.lock();
+            // Notified under the lock: once it is released the caller may destroy the job.
+            if (--job.helpers_inside == 0) job.helper_left.notify_one();
+        }
+    }
+
+    std::mutex mutex_;
+    std::condition_variable job_came_;
+    std::vector<Job*> jobs_;
+    int workers_ = 0;
+};
+
+// Never destroyed: workers may be waiting in it while static objects go away. A child of fork() has none of its
+// parent's threads and gets a pool of its own.
+std::atomic<Pool*> the_pool{nullptr};
+
+Pool& pool() {
+    static std::once_flag once;
+    std::call_once(once, [] {
+        the_pool = new Pool;
+        pthread_atfork(nullptr, nullptr, [] { the_pool = new Pool; });
+    });
+    return *the_pool;
+}
+
+}  // namespace
+
+int thread_count(int threads) {
+    if (threads > 0) return threads;
+    static const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+    return cores;
+}
+
+void detail::parallel_for(int threads, std::int64_t count, std::int64_t grain, RangeFunction function, void* context) {
+    if (count <= 0) return;
+    grain = std::max<std::int64_t>(grain, 1);
+    const std::int64_t ranges = (count - 1) / grain + 1;
+    const std::int64_t wanted = std::min<std::int64_t>({thread_count(threads), ranges, most_workers + 1});
+    if (wanted <= 1 || inside_loop) return function(context, 0, count);
+    Job job(count, grain, function, context, static_cast<int>(wanted - 1));
+    pool().run(job);
+    job.rethrow();
+}
+
+}  // namespace octet::cpu
