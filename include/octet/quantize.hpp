@@ -54,8 +54,8 @@ struct ConstQuantizedView {
     ConstTensorView scale{};
     ConstTensorView inverse{};
     ConstQuantizedView() = default;
-    ConstQuantizedView(ConstTensorView data, ConstTensorView scale, ConstTensorView inverse)
-        : data(data), scale(scale), inverse(inverse) {}
+    ConstQuantizedView(ConstTensorView elements, ConstTensorView scales, ConstTensorView inverses)
+        : data(elements), scale(scales), inverse(inverses) {}
     ConstQuantizedView(const QuantizedView& view) : data(view.data), scale(view.scale), inverse(view.inverse) {}
 };
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <string>
+#include <type_traits>
 
 #include "octet/format.hpp"
 
@@ -46,8 +47,8 @@ struct BasicTensorView {
     Extents extents{};
 
     BasicTensorView() = default;
-    BasicTensorView(Pointer data, Format format, Extents extents, Device device = {})
-        : data(data), format(format), device(device), extents(extents) {}
+    BasicTensorView(Pointer elements, Format stored_as, Extents shape, Device where = {})
+        : data(elements), format(stored_as), device(where), extents(shape) {}
     template <class Other>  // a writable view is also a readable one
         requires(!std::is_same_v<Other, Pointer> && std::is_convertible_v<Other, Pointer>)
     BasicTensorView(const BasicTensorView<Other>& other)

@@ -1,0 +1,65 @@
+#include "ops/op_table.hpp"
+
+#include "octet/error.hpp"
+#include "reference/quantize.hpp"
+#if __has_include("cpu/quantize.hpp")
+#include "cpu/quantize.hpp"
+#define OCTET_HAVE_CPU 1
+#endif
+#if OCTET_HAVE_CUDA && __has_include("cuda/launch/quantize.hpp")
+#define OCTET_CUDA_OPS 1
+#include "cuda/launch/quantize.hpp"
+#endif
+
+// A column: every operation of one backend's namespace, in the order of OpTable.
+#define OCTET_COLUMN(backend)                                                                                        \
+    OpTable {                                                                                                        \
+        #backend, backend::quantize_rows, backend::quantize_columns, backend::quantize_columns_dual,                 \
+            backend::quantize_pair, backend::quantize_transposed, backend::quantize_weights,                         \
+            backend::dequantize_rows, backend::dequantize_columns, backend::dequantize_transposed,                   \
+            backend::dequantize_weights, backend::pad_groups, backend::unpad_groups, backend::swizzle_scales,        \
+            backend::unswizzle_scales, backend::swizzle_group_scales, backend::unswizzle_group_scales                \
+    }
+
+namespace octet {
+namespace {
+
+constexpr OpTable reference_ops = OCTET_COLUMN(reference);
+#if OCTET_HAVE_CPU
+constexpr OpTable cpu_ops = OCTET_COLUMN(cpu);
+#else
+constexpr OpTable cpu_ops = OCTET_COLUMN(reference);
+#endif
+#if OCTET_CUDA_OPS
+constexpr OpTable cuda_ops = OCTET_COLUMN(cuda);
+#endif
+
+Backend backend_for(DeviceKind kind) {
+    return kind == DeviceKind::cpu ? Backend::cpu : kind == DeviceKind::cuda ? Backend::cuda : Backend::hip;
+}
+
+}  // namespace
+
+const OpTable& op_table(const Execution& on, Device device) {
+    require(on.threads >= 0, "threads is ", on.threads, ", expected 0 (every core) or more");
+    const Backend native = backend_for(device.kind);
+    const Backend backend = on.backend == Backend::automatic ? native : on.backend;
+    const bool host_backend = backend == Backend::reference || backend == Backend::cpu;
+    const bool reaches = host_backend ? device.kind == DeviceKind::cpu : backend == native;
+    require(reaches, "the tensors are on ", to_string(device),
+            ", where the backend asked for cannot reach them; leave the backend at automatic");
+    switch (backend) {
+        case Backend::reference: return reference_ops;
+        case Backend::cpu: return cpu_ops;
+        case Backend::cuda:
+#if OCTET_CUDA_OPS
+            return cuda_ops;
+#else
+            fail(Status::unsupported, "this build of Octet has no CUDA backend; build it where nvcc is found");
+#endif
+        default: break;
+    }
+    fail(Status::unsupported, "this build of Octet has no backend for ", to_string(device));
+}
+
+}  // namespace octet

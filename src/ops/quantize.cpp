@@ -1,0 +1,225 @@
+// The public quantizers: every argument is checked here, once, before the backend is called; a backend may trust them.
+#include "octet/quantize.hpp"
+
+#include "ops/check.hpp"
+#include "ops/op_table.hpp"
+
+namespace octet {
+namespace {
+
+using check::any_size;
+using check::Named;
+
+void check_input(std::string_view what, const ConstTensorView& x) {
+    check::dense(what, x, {Format::f32, Format::bf16}, {any_size, any_size});
+}
+
+// The data and scales of one orientation, readable or writable.
+// data_shape is what `data` must be; scale_shape what its scales must be.
+void check_quantized(const char* what, const ConstQuantizedView& q, const QuantizeOptions& options, Device device,
+                     std::initializer_list<std::int64_t> data_shape, std::initializer_list<std::int64_t> scale_shape) {
+    const std::string prefix = what;
+    check::dense(prefix + " data", q.data, {options.format}, data_shape);
+    check::same_device("the tensors", device, prefix + " data", q.data.device);
+    if (options.scaling == Scaling::mx) {
+        check::strided(prefix + " scale", q.scale, {Format::e8m0}, scale_shape);
+        check::same_device("the tensors", device, prefix + " scale", q.scale.device);
+        require(q.inverse.null(), prefix, " has an inverse scale, which mx scaling does not use; leave it null");
+        return;
+    }
+    require(!q.scale.null() || !q.inverse.null() || q.data.extents.elements() == 0, prefix,
+            " has neither a scale nor an inverse scale to write; give at least one");
+    if (!q.scale.null()) {
+        check::strided(prefix + " scale", q.scale, {Format::f32}, scale_shape);
+        check::same_device("the tensors", device, prefix + " scale", q.scale.device);
+    }
+    if (!q.inverse.null()) {
+        check::strided(prefix + " inverse scale", q.inverse, {Format::f32}, scale_shape);
+        check::same_device("the tensors", device, prefix + " inverse scale", q.inverse.device);
+    }
+}
+
+void check_rows(const char* what, const ConstTensorView& x, const QuantizeOptions& options,
+                const ConstQuantizedView& q) {
+    const std::int64_t m = x.size(0), k = x.size(1);
+    if (options.scaling == Scaling::rowwise) {
+        check_quantized(what, q, options, x.device, {m, k}, {m});
+    } else {
+        check_quantized(what, q, options, x.device, {m, k}, {m, ceil_div(k, block_of(options.scaling))});
+    }
+}
+
+// Tokens along the last axis of the data, whichever way x lies.
+void check_tokens(const char* what, Device device, std::int64_t features, std::int64_t tokens, const Groups& groups,
+                  std::int64_t alignment, const QuantizeOptions& options, const ConstQuantizedView& q) {
+    const std::int64_t block = block_of(options.scaling);
+    const std::int64_t bound = check::padded_tokens(tokens, groups.count, alignment, block);
+    const std::int64_t columns = q.data.rank() == 2 ? q.data.size(1) : any_size;
+    require(q.data.rank() != 2 || columns >= bound, what, " data has ", columns, " token columns, expected at least ",
+            bound, ": ", tokens, " tokens in ", groups.count, " groups, each starting on a multiple of ", alignment);
+    require(block == 0 || columns % block == 0, what, " data has ", columns, " token columns, expected a multiple of ",
+            block, ", the block of the scaling");
+    if (options.scaling == Scaling::rowwise) {
+        check_quantized(what, q, options, device, {features, any_size}, {groups.count, features});
+    } else {
+        check_quantized(what, q, options, device, {features, any_size}, {features, columns / block});
+    }
+}
+
+void check_weights(const char* what, Device device, std::int64_t experts, std::int64_t rows, std::int64_t columns,
+                   const QuantizeOptions& options, const ConstQuantizedView& q) {
+    const std::int64_t block = block_of(options.scaling);
+    switch (options.scaling) {
+        case Scaling::rowwise:
+            check_quantized(what, q, options, device, {experts, rows, columns}, {experts, rows});
+            break;
+        case Scaling::blockwise:
+            check_quantized(what, q, options, device, {experts, rows, columns},
+                            {experts, ceil_div(rows, block), ceil_div(columns, block)});
+            break;
+        case Scaling::mx:
+            check_quantized(what, q, options, device, {experts, rows, columns},
+                            {experts, rows, ceil_div(columns, block)});
+            break;
+    }
+}
+
+std::vector<Named> parts(const ConstQuantizedView& q) {
+    return {{"the data", q.data}, {"the scale", q.scale}, {"the inverse scale", q.inverse}};
+}
+
+std::vector<Named> parts(const ConstQuantizedView& first, const ConstQuantizedView& second) {
+    return {{"the first data", first.data},           {"the first scale", first.scale},
+            {"the first inverse scale", first.inverse}, {"the second data", second.data},
+            {"the second scale", second.scale},         {"the second inverse scale", second.inverse}};
+}
+
+ConstTensorView offsets_of(const Groups& groups) {
+    return {groups.ends, Format::f32, {groups.count}, groups.device};  // four bytes each, compared as memory only
+}
+
+}  // namespace
+
+void quantize_rows(ConstTensorView x, const QuantizeOptions& options, QuantizedView out, const Execution& on) {
+    check::options(options);
+    check_input("x", x);
+    check::not_empty("x", x, {1});
+    check_rows("out", x, options, out);
+    check::disjoint({{"x", x}}, parts(out));
+    op_table(on, x.device).quantize_rows(x, options, out, on);
+}
+
+void quantize_columns(ConstTensorView x, Groups groups, std::int64_t alignment, const QuantizeOptions& options,
+                      QuantizedView out, const Execution& on) {
+    check::options(options);
+    check_input("x", x);
+    check::not_empty("x", x, {1});
+    check::groups(groups, x.size(0), x.device);
+    check_tokens("out", x.device, x.size(1), x.size(0), groups, alignment, options, out);
+    check::disjoint({{"x", x}, {"the group offsets", offsets_of(groups)}}, parts(out));
+    op_table(on, x.device).quantize_columns(x, groups, alignment, options, out, on);
+}
+
+void quantize_columns_dual(ConstTensorView x0, ConstTensorView x1, Groups groups, std::int64_t alignment,
+                           const QuantizeOptions& options, QuantizedView out0, QuantizedView out1,
+                           const Execution& on) {
+    check::options(options);
+    check_input("x0", x0);
+    check_input("x1", x1);
+    check::not_empty("x0", x0, {1});
+    check::not_empty("x1", x1, {1});
+    require(x0.size(0) == x1.size(0), "x0 has ", x0.size(0), " rows and x1 ", x1.size(0),
+            "; the dual form is for tensors that share rows and groups");
+    require(x0.format == x1.format, "x0 has format ", name(x0.format), " and x1 ", name(x1.format),
+            "; the dual form is for tensors of one format");
+    check::same_device("x0", x0.device, "x1", x1.device);
+    check::groups(groups, x0.size(0), x0.device);
+    check_tokens("out0", x0.device, x0.size(1), x0.size(0), groups, alignment, options, out0);
+    check_tokens("out1", x1.device, x1.size(1), x1.size(0), groups, alignment, options, out1);
+    check::disjoint({{"x0", x0}, {"x1", x1}, {"the group offsets", offsets_of(groups)}}, parts(out0, out1));
+    op_table(on, x0.device).quantize_columns_dual(x0, x1, groups, alignment, options, out0, out1, on);
+}
+
+void quantize_pair(ConstTensorView x, Groups groups, std::int64_t alignment, const QuantizeOptions& options,
+                   QuantizedView rows, QuantizedView columns, const Execution& on) {
+    check::options(options);
+    check_input("x", x);
+    check::not_empty("x", x, {1});
+    check::groups(groups, x.size(0), x.device);
+    check_rows("rows", x, options, rows);
+    check_tokens("columns", x.device, x.size(1), x.size(0), groups, alignment, options, columns);
+    check::disjoint({{"x", x}, {"the group offsets", offsets_of(groups)}}, parts(rows, columns));
+    op_table(on, x.device).quantize_pair(x, groups, alignment, options, rows, columns, on);
+}
+
+void quantize_transposed(ConstTensorView x, Groups groups, std::int64_t alignment, const QuantizeOptions& options,
+                         QuantizedView out, const Execution& on) {
+    check::options(options);
+    check_input("x", x);
+    check::not_empty("x", x, {0});
+    check::groups(groups, x.size(1), x.device);
+    check_tokens("out", x.device, x.size(0), x.size(1), groups, alignment, options, out);
+    check::disjoint({{"x", x}, {"the group offsets", offsets_of(groups)}}, parts(out));
+    op_table(on, x.device).quantize_transposed(x, groups, alignment, options, out, on);
+}
+
+void quantize_weights(ConstTensorView w, const QuantizeOptions& options, QuantizedView along_k, QuantizedView along_n,
+                      const Execution& on) {
+    check::options(options);
+    check::dense("w", w, {Format::f32, Format::bf16}, {any_size, any_size, any_size});
+    check::not_empty("w", w, {0, 1, 2});
+    require(!along_k.data.null() || !along_n.data.null(),
+            "neither orientation has a data pointer; ask for along_k, along_n or both");
+    const std::int64_t experts = w.size(0), n = w.size(1), k = w.size(2);
+    if (!along_k.data.null()) check_weights("along_k", w.device, experts, n, k, options, along_k);
+    if (!along_n.data.null()) check_weights("along_n", w.device, experts, k, n, options, along_n);
+    check::disjoint({{"w", w}}, parts(along_k.data.null() ? QuantizedView{} : along_k,
+                                      along_n.data.null() ? QuantizedView{} : along_n));
+    op_table(on, w.device).quantize_weights(w, options, along_k, along_n, on);
+}
+
+void dequantize_rows(ConstQuantizedView q, const QuantizeOptions& options, TensorView x, const Execution& on) {
+    check::options(options);
+    check_input("x", x);
+    check::not_empty("x", x, {1});
+    check_rows("q", x, options, q);
+    check::disjoint(parts(q), {{"x", x}});
+    op_table(on, x.device).dequantize_rows(q, options, x, on);
+}
+
+void dequantize_columns(ConstQuantizedView q, Groups groups, std::int64_t alignment, const QuantizeOptions& options,
+                        TensorView x, const Execution& on) {
+    check::options(options);
+    check_input("x", x);
+    check::not_empty("x", x, {1});
+    check::groups(groups, x.size(0), x.device);
+    check_tokens("q", x.device, x.size(1), x.size(0), groups, alignment, options, q);
+    check::disjoint(parts(q), {{"x", x}});
+    op_table(on, x.device).dequantize_columns(q, groups, alignment, options, x, on);
+}
+
+void dequantize_transposed(ConstQuantizedView q, Groups groups, std::int64_t alignment,
+                           const QuantizeOptions& options, TensorView x, const Execution& on) {
+    check::options(options);
+    check_input("x", x);
+    check::not_empty("x", x, {0});
+    check::groups(groups, x.size(1), x.device);
+    check_tokens("q", x.device, x.size(0), x.size(1), groups, alignment, options, q);
+    check::disjoint(parts(q), {{"x", x}});
+    op_table(on, x.device).dequantize_transposed(q, groups, alignment, options, x, on);
+}
+
+void dequantize_weights(ConstQuantizedView q, WeightOrientation orientation, const QuantizeOptions& options,
+                        TensorView w, const Execution& on) {
+    check::options(options);
+    check::dense("w", w, {Format::f32, Format::bf16}, {any_size, any_size, any_size});
+    check::not_empty("w", w, {0, 1, 2});
+    const bool along_n = orientation == WeightOrientation::along_n;
+    require(along_n || orientation == WeightOrientation::along_k, "the orientation is ", static_cast<int>(orientation),
+            ", expected along_k or along_n");
+    check_weights("q", w.device, w.size(0), w.size(along_n ? 2 : 1), w.size(along_n ? 1 : 2), options, q);
+    check::disjoint(parts(q), {{"w", w}});
+    op_table(on, w.device).dequantize_weights(q, orientation, options, w, on);
+}
+
+}  // namespace octet
