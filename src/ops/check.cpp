@@ -94,14 +94,13 @@ void strided(std::string_view what, const ConstTensorView& view, std::initialize
     format_and_shape(what, view, formats, shape);
     std::array<int, Extents::max_rank> order{};
     std::iota(order.begin(), order.end(), 0);
-    const auto end = order.begin() + view.rank();
-    std::sort(order.begin(), end, [&](int a, int b) { return view.stride(a) < view.stride(b); });
+    std::sort(order.begin(), order.end(), [&](int a, int b) { return view.stride(a) < view.stride(b); });
     std::int64_t reach = 1;  // elements spanned by the axes so far
-    for (auto axis = order.begin(); axis != end; ++axis) {
-        if (view.size(*axis) < 2) continue;
-        require(view.stride(*axis) >= reach, what, " of shape ", to_string(view.extents), " has strides ",
+    for (const int axis : order) {
+        if (view.size(axis) < 2) continue;  // axes past the rank have size 0
+        require(view.stride(axis) >= reach, what, " of shape ", to_string(view.extents), " has strides ",
                 strides_text(view.extents), ", under which elements share a place or lie backwards");
-        require(!__builtin_mul_overflow(view.stride(*axis), view.size(*axis), &reach), what, " of shape ",
+        require(!__builtin_mul_overflow(view.stride(axis), view.size(axis), &reach), what, " of shape ",
                 to_string(view.extents), " and strides ", strides_text(view.extents),
                 " spans more elements than 63 bits can count");
     }
