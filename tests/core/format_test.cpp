@@ -157,7 +157,7 @@ TYPED_TEST(Fp8, TenMillionRandomFloats) {
     const SlowFormat& slow = Slow<TypeParam>::get();
     const double lowest = std::log2(slow.values[1]) - 2, highest = std::log2(slow.max) + 1;
     std::uniform_real_distribution<float> exponent(static_cast<float>(lowest), static_cast<float>(highest));
-    for (int i = 0; i < 5'000'000 && !this->HasFatalFailure(); ++i) this->check(detail::f32_from_bits(random()));
+    for (int i = 0; i < 5'000'000 && !this->HasFatalFailure(); ++i) this->check(detail::f32_from_bits(static_cast<std::uint32_t>(random())));
     for (int i = 0; i < 5'000'000 && !this->HasFatalFailure(); ++i) {
         const float x = std::exp2(exponent(random));
         this->check(random() & 1u ? x : -x);
@@ -168,7 +168,7 @@ TYPED_TEST(Fp8, TenMillionRandomFloats) {
 TEST(Bf16, RoundsToNearestEven) {
     std::mt19937 random(7);
     for (int i = 0; i < 2'000'000; ++i) {
-        const float x = detail::f32_from_bits(random());
+        const float x = detail::f32_from_bits(static_cast<std::uint32_t>(random()));
         const std::uint16_t code = BF16::encode(x);
         const float back = BF16::decode(code);
         if (std::isnan(x)) {
@@ -212,7 +212,7 @@ TEST(E8m0, EncodeUpIsTheSmallestPowerOfTwoNotBelow) {
     };
     std::mt19937 random(11);
     for (int i = 0; i < 1'000'000; ++i) {
-        const float x = detail::f32_from_bits(random() & 0x7FFFFFFFu);
+        const float x = detail::f32_from_bits(static_cast<std::uint32_t>(random()) & 0x7FFFFFFFu);
         ASSERT_EQ(E8M0::encode_up(x), std::isfinite(x) ? slow(x) : 255) << std::hexfloat << x;
     }
     for (int exponent = -149; exponent <= 127; ++exponent) {
