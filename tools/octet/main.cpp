@@ -1,0 +1,39 @@
+// octet: the program. See commands.hpp; each subcommand is a file of its name.
+#include <cstdio>
+#include <exception>
+
+#include "commands.hpp"
+#include "octet/error.hpp"
+#include "octet_build_info.hpp"
+
+int main(int argc, char** argv) {
+    using namespace octet::tool;
+    CLI::App program{"Octet: Mixture-of-Experts training in 8 bits"};
+    program.set_version_flag("--version", octet::build_info::version);
+    program.require_subcommand(1);
+    program.footer(
+        "Start with:\n"
+        "  octet info              what this build and this machine have\n"
+        "  octet verify            every operation against the scalar oracle\n"
+        "  octet bench kernels     how fast, as a share of this machine's memory bandwidth\n"
+        "Each command explains itself with --help.");
+
+    Chosen chosen;
+    for (int i = 0; i < argc; ++i) chosen.command_line += (i ? " " : "") + std::string(i ? argv[i] : "octet");
+    add_info(program, chosen);
+    add_verify(program, chosen);
+    add_bench(program, chosen);
+    try {
+        program.parse(argc, argv);
+    } catch (const CLI::ParseError& error) {
+        return program.exit(error);
+    }
+    try {
+        return chosen.run();
+    } catch (const octet::Error& error) {
+        std::fprintf(stderr, "octet: %s: %s\n", octet::name(error.status()), error.what());
+    } catch (const std::exception& error) {
+        std::fprintf(stderr, "octet: %s\n", error.what());
+    }
+    return 2;
+}

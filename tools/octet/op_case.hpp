@@ -1,0 +1,36 @@
+// One call of one operation: its inputs, its outputs and how to make it on any backend. `octet verify` makes the call
+// twice, by the oracle and by the backend under test, and compares every byte of the outputs.
+#pragma once
+
+#include <functional>
+#include <random>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "octet/memory.hpp"
+#include "octet/quantize.hpp"
+
+namespace octet::tool {
+
+struct OpCase {
+    std::string op;
+    std::string text;  // the shapes and options, for the report of a failure
+    std::vector<Tensor> inputs;
+    std::vector<Tensor> outputs;
+    std::vector<std::int32_t> ends;  // the groups, where the operation has them
+    std::function<void(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs, Groups groups,
+                       const Execution& on)>
+        call;
+};
+
+using Random = std::mt19937_64;
+
+// The operations there are, by name.
+std::vector<std::string> op_names();
+
+// A random case of an operation: odd shapes, empty and one-row groups, tokens nobody owns, every option, and values
+// that include NaN, infinity, zeros, subnormals and ties.
+OpCase random_case(const std::string& op, Random& random);
+
+}  // namespace octet::tool

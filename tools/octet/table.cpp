@@ -1,0 +1,43 @@
+#include "table.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+
+namespace octet::tool {
+namespace {
+
+bool is_number(const std::string& cell) {
+    return !cell.empty() && (std::isdigit(static_cast<unsigned char>(cell[0])) || cell[0] == '-' || cell[0] == '.');
+}
+
+}  // namespace
+
+void Table::print() const {
+    const std::size_t columns = rows_.front().size();
+    std::vector<std::size_t> width(columns, 0);
+    std::vector<bool> numeric(columns, rows_.size() > 1);
+    for (std::size_t r = 0; r < rows_.size(); ++r) {
+        for (std::size_t c = 0; c < columns; ++c) {
+            width[c] = std::max(width[c], rows_[r][c].size());
+            if (r > 0 && !rows_[r][c].empty() && !is_number(rows_[r][c])) numeric[c] = false;
+        }
+    }
+    for (std::size_t r = 0; r < rows_.size(); ++r) {
+        std::string line;
+        for (std::size_t c = 0; c < columns; ++c) {
+            const std::string& cell = rows_[r][c];
+            const std::string pad(width[c] - cell.size(), ' ');
+            line += (c ? "  " : "") + (numeric[c] ? pad + cell : cell + pad);
+        }
+        line.erase(line.find_last_not_of(' ') + 1);
+        fmt::print("{}\n", line);
+        if (r == 0) {
+            std::size_t total = 2 * (columns - 1);
+            for (const std::size_t w : width) total += w;
+            fmt::print("{}\n", std::string(total, '-'));
+        }
+    }
+}
+
+}  // namespace octet::tool

@@ -1,0 +1,147 @@
+// octet verify: every operation of a backend against the scalar oracle, byte for byte.
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstring>
+
+#include "commands.hpp"
+#include "octet/error.hpp"
+#include "op_case.hpp"
+#include "table.hpp"
+
+namespace octet::tool {
+namespace {
+
+struct VerifyArguments {
+    std::string device = "cpu";
+    std::uint64_t seed = 1;
+    int cases = 100;
+    int threads = 0;
+    std::vector<std::string> ops;
+};
+
+constexpr unsigned char poison = 0xA5;
+
+bool same_element(Format format, const std::uint8_t* a, const std::uint8_t* b) {
+    if (std::memcmp(a, b, static_cast<std::size_t>(bytes_of(format))) == 0) return true;
+    // NaNs are equal, whatever their sign or payload.
+    if (format == Format::f32) {
+        float x, y;
+        std::memcpy(&x, a, 4);
+        std::memcpy(&y, b, 4);
+        return detail::is_nan(x) && detail::is_nan(y);
+    }
+    if (format == Format::bf16) {
+        std::uint16_t x, y;
+        std::memcpy(&x, a, 2);
+        std::memcpy(&y, b, 2);
+        return detail::is_nan(BF16::decode(x)) && detail::is_nan(BF16::decode(y));
+    }
+    if (!is_fp8(format)) return false;
+    return with_fp8(format, [&](auto codec) { return codec.is_nan(*a) && codec.is_nan(*b); });
+}
+
+// Where two tensors first differ, or -1.
+std::int64_t first_difference(const Tensor& a, const Tensor& b) {
+    const std::int64_t size = bytes_of(a.format());
+    for (std::int64_t i = 0; i < a.elements(); ++i)
+        if (!same_element(a.format(), a.as<std::uint8_t>() + i * size, b.as<std::uint8_t>() + i * size)) return i;
+    return -1;
+}
+
+// Makes the case's call into poisoned outputs.
+std::vector<Tensor> outputs_of(const OpCase& op_case, const Execution& on) {
+    std::vector<Tensor> outputs;
+    std::vector<TensorView> output_views;
+    std::vector<ConstTensorView> input_views;
+    for (const Tensor& input : op_case.inputs) input_views.push_back(input.view());
+    for (const Tensor& like : op_case.outputs) {
+        outputs.emplace_back(like.format(), like.extents());
+        std::memset(outputs.back().as<std::uint8_t>(), poison, outputs.back().bytes());
+    }
+    for (Tensor& output : outputs) output_views.push_back(output.view());
+    op_case.call(input_views, output_views, {op_case.ends.data(), static_cast<std::int64_t>(op_case.ends.size()), {}}, on);
+    return outputs;
+}
+
+// An empty string when the backend agrees with the oracle; otherwise what differs.
+std::string check(const OpCase& op_case, const Execution& on) {
+    const std::vector<Tensor> expected = outputs_of(op_case, {.backend = Backend::reference});
+    std::vector<Tensor> given;
+    try {
+        given = outputs_of(op_case, on);
+    } catch (const std::exception& error) {
+        return fmt::format("it failed: {}", error.what());
+    }
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+        const std::int64_t at = first_difference(expected[i], given[i]);
+        if (at < 0) continue;
+        std::string bytes;
+        const std::int64_t size = bytes_of(expected[i].format());
+        for (const Tensor* tensor : {static_cast<const Tensor*>(&given[i]), &expected[i]}) {
+            bytes += bytes.empty() ? "" : ", expected ";
+            for (std::int64_t b = size; b-- > 0;) bytes += fmt::format("{:02x}", tensor->as<std::uint8_t>()[at * size + b]);
+        }
+        return fmt::format("output {} ({} {}), element {}: 0x{}", i, name(expected[i].format()),
+                           to_string(expected[i].extents()), at, bytes);
+    }
+    return "";
+}
+
+int verify(const VerifyArguments& arguments) {
+    if (arguments.device != "cpu")
+        fail(Status::unsupported, "device '", arguments.device, "' was asked for; this program verifies cpu");
+    const std::vector<std::string> ops = arguments.ops.empty() ? op_names() : arguments.ops;
+    const bool live = isatty(STDERR_FILENO);
+    Table table({"operation", "cases", "wrong", "seconds"});
+    std::vector<std::string> failures;
+    int total = 0, wrong_total = 0;
+    for (const std::string& op : ops) {
+        const auto begin = std::chrono::steady_clock::now();
+        int wrong = 0;
+        for (int i = 0; i < arguments.cases; ++i) {
+            if (live && i % 10 == 0) fmt::print(stderr, "\r{} {}/{}          ", op, i, arguments.cases);
+            // Each case has its own seed, so that it can be run again alone.
+            Random random(arguments.seed * 1'000'003 + static_cast<std::uint64_t>(i));
+            Execution on{.backend = Backend::cpu};
+            on.threads = arguments.threads ? arguments.threads : 1 + i % 3;
+            const OpCase op_case = random_case(op, random);
+            const std::string difference = check(op_case, on);
+            if (difference.empty()) continue;
+            ++wrong;
+            if (failures.size() < 10)
+                failures.push_back(fmt::format("{} (seed {}, case {}, {} threads): {}\n    {}", op, arguments.seed, i,
+                                               on.threads, op_case.text, difference));
+        }
+        const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+        table.add({op, std::to_string(arguments.cases), std::to_string(wrong), fmt::format("{:.2f}", took.count())});
+        total += arguments.cases;
+        wrong_total += wrong;
+    }
+    if (live) fmt::print(stderr, "\r{:40}\r", "");
+    table.print();
+    for (const std::string& failure : failures) fmt::print("\nwrong: {}\n", failure);
+    fmt::print("\n{} of {} cases agree with the scalar oracle byte for byte (seed {}, device {})\n", total - wrong_total,
+               total, arguments.seed, arguments.device);
+    return wrong_total == 0 ? 0 : 1;
+}
+
+}  // namespace
+
+void add_verify(CLI::App& program, Chosen& chosen) {
+    CLI::App* command = program.add_subcommand("verify", "Check every operation on this device against the scalar oracle");
+    auto arguments = std::make_shared<VerifyArguments>();
+    command->add_option("--device", arguments->device, "The device to check: cpu")->capture_default_str();
+    command->add_option("--seed", arguments->seed, "Seed of the random cases; a failure names the seed that repeats it")
+        ->capture_default_str();
+    command->add_option("--cases", arguments->cases, "Random cases an operation")->capture_default_str()->check(CLI::Range(1, 1000000));
+    command->add_option("--threads", arguments->threads, "CPU threads; 0 tries one to three in turn")
+        ->capture_default_str()->check(CLI::Range(0, 1024));
+    command->add_option("--op", arguments->ops, "Only these operations (may be repeated)");
+    command->footer("Random shapes, groups, options and values, NaN, infinity, zeros and subnormals among them; outputs are\n"
+                    "poisoned beforehand. The exit code is 0 when every byte agrees and 1 when one does not.");
+    command->callback([=, &chosen] { chosen.run = [=] { return verify(*arguments); }; });
+}
+
+}  // namespace octet::tool
