@@ -61,8 +61,8 @@ std::int64_t Extents::elements() const {
 bool Extents::contiguous() const {
     std::int64_t step = 1;
     for (std::size_t axis = static_cast<std::size_t>(rank); axis-- > 0;) {
-        if (shape[axis] != 1 && strides[axis] != step) return false;
-        step *= shape[axis];
+        if (shape[axis] > 1 && strides[axis] != step) return false;
+        step *= std::max<std::int64_t>(shape[axis], 1);
     }
     return true;
 }
