@@ -1,0 +1,44 @@
+// The grouped products behind plain C calls, for products_check.py: built as a shared library, called with the addresses of
+// torch's tensors. Returns null, or a message that stays valid until the next call.
+#include <exception>
+#include <string>
+
+#include "cuda/launch/product.hpp"
+
+namespace {
+std::string message;
+template <class Call>
+const char* guarded(Call call) {
+    try {
+        call();
+        return nullptr;
+    } catch (const std::exception& error) {
+        message = error.what();
+        return message.c_str();
+    }
+}
+}  // namespace
+
+using namespace octet::cuda;
+
+// recipe: 0 fp8_rowwise, 1 bf16. accumulation: 0 fast, 1 promoted. output: 0 bf16, 1 f32, 2 add_f32. cluster 0: choose_plan.
+extern "C" const char* octet_token_product(int recipe, int accumulation, int output, const void* a, const float* a_inverse,
+                                           const void* w, const float* w_inverse, const int* ends, void* out, long long m,
+                                           long long n, long long k, long long e, int cluster, int band, void* stream) {
+    return guarded([&] {
+        TokenGroupedProduct p{static_cast<ProductRecipe>(recipe), static_cast<ProductAccumulation>(accumulation),
+                              static_cast<ProductOutput>(output), a, a_inverse, w, w_inverse, ends, out, m, n, k, e};
+        launch(p, cluster == 0 ? choose_plan(p) : ProductPlan{cluster, band}, static_cast<cudaStream_t>(stream));
+    });
+}
+
+extern "C" const char* octet_wgrad_product(int recipe, int accumulation, int output, const void* dy, const float* dy_inverse,
+                                           const void* a, const float* a_inverse, const int* ends, void* dw, long long m,
+                                           long long n, long long k, long long e, long long padded, int cluster, int band,
+                                           void* stream) {
+    return guarded([&] {
+        WeightGradientProduct p{static_cast<ProductRecipe>(recipe), static_cast<ProductAccumulation>(accumulation),
+                                static_cast<ProductOutput>(output), dy, dy_inverse, a, a_inverse, ends, dw, m, n, k, e, padded};
+        launch(p, cluster == 0 ? choose_plan(p) : ProductPlan{cluster, band}, static_cast<cudaStream_t>(stream));
+    });
+}

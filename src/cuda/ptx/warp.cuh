@@ -1,0 +1,43 @@
+// Warp and warpgroup instructions: register budgets, named barriers, matrix stores.
+#pragma once
+
+#include "cuda/ptx/arch.cuh"
+
+namespace octet::cuda::ptx {
+
+// Executed by all four warps of a warpgroup, once, at the start of its role.
+template <int Registers>
+__device__ __forceinline__ void registers_grow() {
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(Registers));
+}
+template <int Registers>
+__device__ __forceinline__ void registers_shrink() {
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(Registers));
+}
+
+// Barrier `name` (1-15; 0 is __syncthreads) among `threads` threads.
+__device__ __forceinline__ void named_sync(int name, int threads) {
+    asm volatile("bar.sync %0, %1;" ::"r"(name), "r"(threads) : "memory");
+}
+
+// Stores four 8x8 matrices of 16-bit values transposed. Lane l gives the address of row l%8 of matrix l/8 and holds, of
+// each matrix, the pair (l/4, 2*(l%4)) and (l/4, 2*(l%4)+1), which land in rows 2*(l%4) and 2*(l%4)+1, column l/4.
+__device__ __forceinline__ void store_matrices_transposed(std::uint32_t row_address, std::uint32_t m0, std::uint32_t m1,
+                                                          std::uint32_t m2, std::uint32_t m3) {
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(row_address), "r"(m0),
+                 "r"(m1), "r"(m2), "r"(m3)
+                 : "memory");
+}
+
+__device__ __forceinline__ void store_shared(std::uint32_t address, float value) {
+    asm volatile("st.shared.f32 [%0], %1;" ::"r"(address), "f"(value) : "memory");
+}
+
+// Two floats to a pair of bf16, nearest even, `low` in the low half.
+__device__ __forceinline__ std::uint32_t bf16_pair(float low, float high) {
+    std::uint32_t pair;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+    return pair;
+}
+
+}  // namespace octet::cuda::ptx

@@ -1,0 +1,90 @@
+// What one block does next: the tile list of a grouped product, computed on the device by one warp.
+#pragma once
+
+#include "cuda/schedule/group_walk.cuh"
+#include "cuda/schedule/tile_order.cuh"
+
+namespace octet::cuda {
+
+enum class Reduction {
+    along_k,              // token-grouped: the right operand's rows are tokens, every tile reduces over K
+    along_padded_tokens,  // wgrad: both operands hold tokens contiguously, each group from a multiple of 128, zero tails
+    along_tokens,         // wgrad: tokens are rows, groups follow each other without padding
+};
+
+// Output tile out[right_row .. + right_valid, left_row .. + 128].
+struct ProductTask {
+    int group;
+    int left_row;
+    int right_row;
+    int right_valid;    // rows that belong to the group (and are stored)
+    int right_width;    // rows loaded and multiplied, a multiple of 32; 0: this block has no tile in this round
+    int reduce_first;   // first element of the reduction
+    int reduce_length;  // elements of the reduction that belong to the group
+    int blocks;         // of 128 bytes along the reduction
+    int rounds;         // pipeline slots both blocks of the cluster go through: the larger `blocks`; -1: no more tiles
+    int shared_right;   // 1: both blocks of the cluster have the same right rows
+    int unused[2];
+};
+static_assert(sizeof(ProductTask) == 48);
+
+struct ProductShape {
+    const std::int32_t* ends;  // [groups] cumulative end offsets, device
+    int groups;
+    int tokens;        // M
+    int left_extent;   // output columns: N forward, K wgrad
+    int right_extent;  // output rows of a group in wgrad (N); unused in forward
+    int reduce_extent; // K in forward; unused in wgrad
+    int band;          // right tiles in a band, see tile_order.cuh
+};
+
+template <Reduction reduction, int left_tile, int right_tile, int reduce_tile>
+class ProductSchedule {
+public:
+    __device__ explicit ProductSchedule(const ProductShape& shape)
+        : shape_(shape), walk_(shape.ends, shape.groups, shape.tokens), left_tiles_(tiles(shape.left_extent, left_tile)) {}
+
+    // Warp-collective; `tile` must ascend. A tile past the end has right_width 0, blocks 0 and rounds -1.
+    __device__ ProductTask task(int tile) {
+        ProductTask task{};
+        task.rounds = -1;
+        GroupRange range;
+        const auto tiles_of = [&](int rows) { return right_tiles(rows) * left_tiles_; };
+        if (!walk_.seek(tile, tiles_of, range)) return task;
+        const int extent = reduction == Reduction::along_k ? range.rows : shape_.right_extent;
+        const int rights = right_tiles(range.rows);
+        const TilePlace place = place_tile(tile - range.first_tile, range.first_tile, rights, left_tiles_, shape_.band);
+        const int height = tile_height(extent, rights);
+        const int offset = place.right * height;
+        task.group = range.group;
+        task.left_row = place.left * left_tile;
+        task.right_row = offset + (reduction == Reduction::along_k ? range.first_row : 0);
+        task.right_valid = min(height, extent - offset);
+        task.right_width = round_up_32(task.right_valid);
+        if constexpr (reduction == Reduction::along_k) {
+            task.reduce_first = 0;
+            task.reduce_length = shape_.reduce_extent;
+        } else {
+            task.reduce_first = reduction == Reduction::along_tokens ? range.first_row : range.padded_first;
+            task.reduce_length = range.rows;
+        }
+        task.blocks = tiles(task.reduce_length, reduce_tile);
+        task.rounds = task.blocks;
+        return task;
+    }
+
+private:
+    __device__ static int tiles(int extent, int tile) { return (extent + tile - 1) / tile; }
+    __device__ static int round_up_32(int value) { return (value + 31) / 32 * 32; }
+    __device__ int right_tiles(int rows) const {
+        return tiles(reduction == Reduction::along_k ? rows : shape_.right_extent, right_tile);
+    }
+    // The rows are dealt evenly: 260 are 160 + 100, not 256 + 4, because a narrow tile reloads the left operand for little work.
+    __device__ static int tile_height(int extent, int count) { return count == 0 ? 32 : round_up_32((extent + count - 1) / count); }
+
+    ProductShape shape_;
+    GroupWalk walk_;
+    int left_tiles_;
+};
+
+}  // namespace octet::cuda

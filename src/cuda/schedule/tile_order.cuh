@@ -1,0 +1,35 @@
+// The order of the tiles inside one group.
+#pragma once
+
+namespace octet::cuda {
+
+struct TilePlace {
+    int right, left;
+};
+
+// `right_tiles` x `left_tiles` tiles are visited in bands of about `band` right tiles; inside a band, two left tiles at a
+// time, all the band's right tiles for these two. Tiles 2i and 2i+1 of the whole list run on the two blocks of a cluster:
+// they then share their right rows, which are loaded once for both. With an odd number of left tiles the last left tile
+// has no partner; these singles are put where they keep every other pair on an even index: one of them goes first when
+// the band starts on an odd index.
+// index: of the tile inside the group; first_tile: of the group, among all tiles.
+__device__ __forceinline__ TilePlace place_tile(int index, int first_tile, int right_tiles, int left_tiles, int band) {
+    const int bands = (right_tiles + band - 1) / band;
+    const int height = (right_tiles + bands - 1) / bands;
+    const int band_tiles = height * left_tiles;
+    const int which = index / band_tiles;
+    const int inside = index - which * band_tiles;
+    const int first_right = which * height;
+    const int rights = min(height, right_tiles - first_right);
+    const int leading_single = (first_tile + which * band_tiles) & left_tiles & 1;
+    const int paired = rights * (left_tiles & ~1);
+    const int position = inside - leading_single;
+    if (position >= 0 && position < paired) {
+        const int pair = position / (2 * rights);
+        const int rest = position - pair * 2 * rights;
+        return {first_right + rest / 2, 2 * pair + rest % 2};
+    }
+    return {first_right + (position < 0 ? 0 : inside - paired), left_tiles - 1};
+}
+
+}  // namespace octet::cuda
