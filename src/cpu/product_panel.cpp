@@ -1,0 +1,45 @@
+#include "cpu/product_panel.hpp"
+
+#include <algorithm>
+#include <limits>
+
+#include "cpu/product_rows.hpp"
+
+namespace octet::cpu {
+namespace {
+
+float scale_at(const PanelSource& source, std::int64_t row, std::int64_t block) {
+    const std::int64_t place = row / source.rows_per_scale * source.scale_row_step + block * source.scale_block_step;
+    if (source.scale_format == Format::e8m0) return E8M0::decode(static_cast<const std::uint8_t*>(source.scales)[place]);
+    return static_cast<const float*>(source.scales)[place];
+}
+
+}  // namespace
+
+BlasMatrix make_panel(const PanelSource& source, std::int64_t row, std::int64_t rows, std::int64_t from,
+                      std::int64_t length, float* scratch) {
+    const bool along = source.lies == Lies::along_reduction;
+    const std::int64_t lines = along ? rows : length, count = along ? length : rows;
+    const std::int64_t first = along ? row * source.step + from : from * source.step + row;
+    const std::int64_t bytes = bytes_of(source.format);
+    const char* line = static_cast<const char*>(source.data) + first * bytes;
+    if (source.format == Format::f32 && source.step <= std::numeric_limits<std::int32_t>::max())
+        return {reinterpret_cast<const float*>(line), std::max(source.step, count), source.lies};
+
+    const RowKernels::Decode decode = row_kernels().decode_of(source.format);
+    const std::int64_t step = panel_step(count);
+    for (std::int64_t i = 0; i < lines; ++i, line += source.step * bytes) {
+        float* out = scratch + i * step;
+        if (source.scales == nullptr) {
+            decode(line, count, 1.0f, out);
+            continue;
+        }
+        for (std::int64_t done = 0; done < count; done += source.block) {  // quantized operands lie along the reduction
+            const float scale = scale_at(source, row + i, (from + done) / source.block);
+            decode(line + done, std::min(source.block, count - done), scale, out + done);
+        }
+    }
+    return {scratch, step, source.lies};
+}
+
+}  // namespace octet::cpu

@@ -1,0 +1,123 @@
+#include "cpu/product_rows.hpp"
+
+#include <bit>
+#include <cstring>
+
+namespace octet::cpu {
+namespace {
+
+// Branch-free, so that compilers vectorize it: every case is computed and the right one selected.
+template <class Codec>
+[[gnu::always_inline]] inline float decode_code(std::uint8_t code) {
+    constexpr int mantissa = Codec::mantissa_bits;
+    constexpr float smallest_normal = detail::pow2(1 - Codec::bias);
+    const std::uint32_t magnitude = code & 0x7Fu;
+    const std::uint32_t bits = (magnitude << (23 - mantissa)) + (static_cast<std::uint32_t>(127 - Codec::bias) << 23);
+    // A subnormal is read as if it had the leading 1 of the smallest normal number, which is then taken away.
+    const bool subnormal = magnitude < (1u << mantissa);
+    const float with_one = std::bit_cast<float>(bits + (subnormal ? 1u << 23 : 0u));
+    float value = with_one - (subnormal ? smallest_normal : 0.0f);
+    if constexpr (Codec::nan_code == E5M2::nan_code && mantissa == E5M2::mantissa_bits) {
+        value = magnitude == 0x7Cu ? std::bit_cast<float>(0x7F800000u) : value;
+        value = magnitude > 0x7Cu ? std::bit_cast<float>(0x7FC00000u) : value;
+    } else if constexpr (Codec::has_negative_zero) {
+        value = magnitude == 0x7Fu ? std::bit_cast<float>(0x7FC00000u) : value;
+    }
+    const std::uint32_t sign = static_cast<std::uint32_t>(code & 0x80u) << 24;
+    float result = std::bit_cast<float>(std::bit_cast<std::uint32_t>(value) | sign);
+    if constexpr (!Codec::has_negative_zero) result = code == 0x80u ? std::bit_cast<float>(0x7FC00000u) : result;
+    return result;
+}
+
+template <class Codec>
+[[gnu::always_inline]] inline void decode_fp8(const void* codes, std::int64_t count, float multiplier, float* out) {
+    const auto* in = static_cast<const std::uint8_t*>(codes);
+    for (std::int64_t i = 0; i < count; ++i) out[i] = decode_code<Codec>(in[i]) * multiplier;
+}
+
+[[gnu::always_inline]] inline void decode_bf16(const void* codes, std::int64_t count, float multiplier, float* out) {
+    const auto* in = static_cast<const std::uint16_t*>(codes);
+    for (std::int64_t i = 0; i < count; ++i) out[i] = BF16::decode(in[i]) * multiplier;
+}
+
+[[gnu::always_inline]] inline void copy_f32(const void* values, std::int64_t count, float, float* out) {
+    std::memcpy(out, values, static_cast<std::size_t>(count) * sizeof(float));
+}
+
+[[gnu::always_inline]] inline std::uint16_t round_bf16(float x) {
+    const std::uint32_t bits = std::bit_cast<std::uint32_t>(x);
+    const std::uint32_t rounded = (bits + 0x7FFFu + (bits >> 16 & 1u)) >> 16;
+    const std::uint32_t quiet = bits >> 16 | 0x40u;
+    return static_cast<std::uint16_t>((bits & 0x7FFFFFFFu) > 0x7F800000u ? quiet : rounded);
+}
+
+template <class Put>
+[[gnu::always_inline]] inline void finish(const float* sums, std::int64_t count, float left, const float* right,
+                                          Put put) {
+    if (right == nullptr) {
+        for (std::int64_t j = 0; j < count; ++j) put(j, sums[j] * left);
+    } else {
+        for (std::int64_t j = 0; j < count; ++j) put(j, sums[j] * left * right[j]);
+    }
+}
+
+// One set of kernels per instruction set: the bodies above are inlined into functions compiled for it.
+#define OCTET_ROW_KERNELS(set, attribute)                                                                              \
+    namespace set {                                                                                                    \
+    attribute void decode_e4m3(const void* in, std::int64_t count, float by, float* out) {                             \
+        decode_fp8<E4M3>(in, count, by, out);                                                                          \
+    }                                                                                                                  \
+    attribute void decode_e4m3fnuz(const void* in, std::int64_t count, float by, float* out) {                         \
+        decode_fp8<E4M3Fnuz>(in, count, by, out);                                                                      \
+    }                                                                                                                  \
+    attribute void decode_e5m2(const void* in, std::int64_t count, float by, float* out) {                             \
+        decode_fp8<E5M2>(in, count, by, out);                                                                          \
+    }                                                                                                                  \
+    attribute void decode_half(const void* in, std::int64_t count, float by, float* out) {                             \
+        decode_bf16(in, count, by, out);                                                                               \
+    }                                                                                                                  \
+    attribute void decode_single(const void* in, std::int64_t count, float by, float* out) {                           \
+        copy_f32(in, count, by, out);                                                                                  \
+    }                                                                                                                  \
+    attribute void finish_f32(const float* sums, std::int64_t count, float left, const float* right, float* out) {     \
+        finish(sums, count, left, right, [out](std::int64_t j, float v) { out[j] = v; });                              \
+    }                                                                                                                  \
+    attribute void finish_bf16(const float* sums, std::int64_t count, float left, const float* right,                  \
+                               std::uint16_t* out) {                                                                   \
+        finish(sums, count, left, right, [out](std::int64_t j, float v) { out[j] = round_bf16(v); });                  \
+    }                                                                                                                  \
+    attribute void finish_add(const float* sums, std::int64_t count, float left, const float* right, float* out) {     \
+        finish(sums, count, left, right, [out](std::int64_t j, float v) { out[j] += v; });                             \
+    }                                                                                                                  \
+    constexpr RowKernels kernels{{decode_single, decode_half, decode_e4m3, decode_e4m3fnuz, decode_e5m2},              \
+                                 finish_f32,                                                                           \
+                                 finish_bf16,                                                                          \
+                                 finish_add};                                                                          \
+    }
+
+OCTET_ROW_KERNELS(baseline, )
+#if defined(__x86_64__)
+OCTET_ROW_KERNELS(avx2, [[gnu::target("avx2")]])
+OCTET_ROW_KERNELS(avx512, [[gnu::target("avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512")]])
+#endif
+#undef OCTET_ROW_KERNELS
+
+const RowKernels& choose() {
+#if defined(__x86_64__)
+    __builtin_cpu_init();
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+        __builtin_cpu_supports("avx512vl"))
+        return avx512::kernels;
+    if (__builtin_cpu_supports("avx2")) return avx2::kernels;
+#endif
+    return baseline::kernels;
+}
+
+}  // namespace
+
+const RowKernels& row_kernels() {
+    static const RowKernels& kernels = choose();
+    return kernels;
+}
+
+}  // namespace octet::cpu
