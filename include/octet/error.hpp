@@ -13,8 +13,8 @@ enum class Status {
     unsupported,       // valid, but this build or device cannot do it
     out_of_memory,
     io_error,
-    device_error,      // the driver or a kernel failed
-    internal,          // a bug in Octet
+    device_error,  // the driver or a kernel failed
+    internal,      // a bug in Octet
 };
 
 const char* name(Status status);

@@ -15,9 +15,7 @@ enum class Format : std::uint8_t { f32, bf16, e4m3, e4m3fnuz, e5m2, e8m0 };
 std::string_view name(Format format);
 Format parse_format(std::string_view text);  // throws Error naming the known formats
 
-constexpr int bytes_of(Format format) {
-    return format == Format::f32 ? 4 : format == Format::bf16 ? 2 : 1;
-}
+constexpr int bytes_of(Format format) { return format == Format::f32 ? 4 : format == Format::bf16 ? 2 : 1; }
 
 // The three 8-bit element formats: those a quantizer may write.
 constexpr bool is_fp8(Format format) {

@@ -25,9 +25,13 @@ public:
     const void* data() const { return data_; }
     std::size_t bytes() const { return bytes_; }
     template <class T>
-    T* as() { return static_cast<T*>(data_); }
+    T* as() {
+        return static_cast<T*>(data_);
+    }
     template <class T>
-    const T* as() const { return static_cast<const T*>(data_); }
+    const T* as() const {
+        return static_cast<const T*>(data_);
+    }
 
 private:
     void* data_ = nullptr;
@@ -49,9 +53,13 @@ public:
     std::int64_t elements() const { return extents_.elements(); }
     std::size_t bytes() const { return buffer_.bytes(); }
     template <class T>
-    T* as() { return buffer_.as<T>(); }
+    T* as() {
+        return buffer_.as<T>();
+    }
     template <class T>
-    const T* as() const { return buffer_.as<T>(); }
+    const T* as() const {
+        return buffer_.as<T>();
+    }
 
 private:
     Format format_ = Format::f32;

@@ -28,9 +28,9 @@ enum class Backend : std::uint8_t { automatic, reference, cpu, cuda, hip };
 // Where and how a call runs. `automatic` takes the fast implementation for the tensors' device.
 struct Execution {
     Backend backend = Backend::automatic;
-    int threads = 0;           // CPU: 0 means every core; results do not depend on it
-    void* stream = nullptr;    // GPU: the cudaStream_t or hipStream_t to run on
-    void* workspace = nullptr; // GPU: device memory, at least what workspace_bytes() of the call says
+    int threads = 0;            // CPU: 0 means every core; results do not depend on it
+    void* stream = nullptr;     // GPU: the cudaStream_t or hipStream_t to run on
+    void* workspace = nullptr;  // GPU: device memory, at least what workspace_bytes() of the call says
     std::size_t workspace_bytes = 0;
 };
 
@@ -89,16 +89,16 @@ void quantize_weights(ConstTensorView w, const QuantizeOptions& options, Quantiz
 void dequantize_rows(ConstQuantizedView q, const QuantizeOptions& options, TensorView x, const Execution& on = {});
 void dequantize_columns(ConstQuantizedView q, Groups groups, std::int64_t alignment, const QuantizeOptions& options,
                         TensorView x, const Execution& on = {});
-void dequantize_transposed(ConstQuantizedView q, Groups groups, std::int64_t alignment,
-                           const QuantizeOptions& options, TensorView x, const Execution& on = {});
+void dequantize_transposed(ConstQuantizedView q, Groups groups, std::int64_t alignment, const QuantizeOptions& options,
+                           TensorView x, const Execution& on = {});
 enum class WeightOrientation : std::uint8_t { along_k, along_n };
 void dequantize_weights(ConstQuantizedView q, WeightOrientation orientation, const QuantizeOptions& options,
                         TensorView w, const Execution& on = {});
 
 // Token groups to aligned starts with zero rows between, and back. Any format. padded: [P, K]. padded_ends[G] (may be
 // null) receives the cumulative ends of the padded groups. unpad leaves rows that no group owns as they are.
-void pad_groups(ConstTensorView x, Groups groups, std::int64_t alignment, TensorView padded,
-                std::int32_t* padded_ends, const Execution& on = {});
+void pad_groups(ConstTensorView x, Groups groups, std::int64_t alignment, TensorView padded, std::int32_t* padded_ends,
+                const Execution& on = {});
 void unpad_groups(ConstTensorView padded, Groups groups, std::int64_t alignment, TensorView x,
                   const Execution& on = {});
 

@@ -31,7 +31,7 @@ constexpr std::int64_t block_of(Scaling scaling) {
 }
 
 enum class RecipeKind : std::uint8_t { bf16, fp8_rowwise, fp8_blockwise, mxfp8 };
-enum class Accumulation : std::uint8_t { promoted, fast };   // f32 every 128 of the reduction | the tensor cores' own
+enum class Accumulation : std::uint8_t { promoted, fast };  // f32 every 128 of the reduction | the tensor cores' own
 enum class WgradPrecision : std::uint8_t { fp8, bf16 };
 
 struct Recipe {
@@ -45,7 +45,7 @@ struct Recipe {
 
     static Recipe of(RecipeKind kind);  // the kind with its default options
     bool quantizes() const { return kind != RecipeKind::bf16; }
-    Scaling scaling() const;            // throws for bf16
+    Scaling scaling() const;  // throws for bf16
     friend bool operator==(const Recipe&, const Recipe&) = default;
 };
 

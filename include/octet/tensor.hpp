@@ -50,8 +50,8 @@ struct BasicTensorView {
     BasicTensorView(Pointer elements, Format stored_as, Extents shape, Device where = {})
         : data(elements), format(stored_as), device(where), extents(shape) {}
     template <class Other>  // a writable view is also a readable one
-        requires(!std::is_same_v<Other, Pointer> && std::is_convertible_v<Other, Pointer>)
-    BasicTensorView(const BasicTensorView<Other>& other)
+    requires(!std::is_same_v<Other, Pointer> && std::is_convertible_v<Other, Pointer>)
+        BasicTensorView(const BasicTensorView<Other>& other)
         : data(other.data), format(other.format), device(other.device), extents(other.extents) {}
 
     bool null() const { return data == nullptr; }

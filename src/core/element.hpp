@@ -54,7 +54,8 @@ void store(const TensorView& view, float value, Index... index) {
     }
 }
 
-// The groups' row ranges, and where each starts once padded, in order: for_each_group(groups, a, [](const GroupRange&) {})
+// The groups' row ranges, and where each starts once padded, in order: for_each_group(groups, a, [](const GroupRange&)
+// {})
 struct GroupRange {
     std::int64_t index;         // g
     std::int64_t begin, end;    // rows of the unpadded tensor

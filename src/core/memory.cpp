@@ -10,11 +10,11 @@ namespace octet {
 
 Buffer::Buffer(std::size_t bytes) : bytes_(bytes) {
     if (bytes == 0) return;
-    data_ = ::operator new(bytes, std::align_val_t{alignment}, std::nothrow);
+    data_ = ::operator new (bytes, std::align_val_t{alignment}, std::nothrow);
     if (data_ == nullptr) fail(Status::out_of_memory, "could not allocate ", bytes, " bytes of host memory");
 }
 
-Buffer::~Buffer() { ::operator delete(data_, std::align_val_t{alignment}); }
+Buffer::~Buffer() { ::operator delete (data_, std::align_val_t{alignment}); }
 
 Buffer::Buffer(Buffer&& other) noexcept
     : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
@@ -29,7 +29,8 @@ Tensor::Tensor(Format format, Extents extents)
     : format_(format),
       extents_(extents),
       buffer_(static_cast<std::size_t>(extents.elements()) * static_cast<std::size_t>(bytes_of(format))) {
-    require(extents.contiguous(), "an owning tensor is contiguous; shape ", to_string(extents), " was given with strides");
+    require(extents.contiguous(), "an owning tensor is contiguous; shape ", to_string(extents),
+            " was given with strides");
 }
 
 }  // namespace octet

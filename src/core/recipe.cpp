@@ -7,20 +7,20 @@ namespace {
 
 constexpr NamedValue<Scaling> scalings[] = {
     {Scaling::rowwise, "rowwise"}, {Scaling::blockwise, "blockwise"}, {Scaling::mx, "mx"}};
-constexpr NamedValue<ScaleRounding> roundings[] = {
-    {ScaleRounding::power_of_two, "power_of_two"}, {ScaleRounding::exact, "exact"}};
+constexpr NamedValue<ScaleRounding> roundings[] = {{ScaleRounding::power_of_two, "power_of_two"},
+                                                   {ScaleRounding::exact, "exact"}};
 constexpr NamedValue<MxMode> mx_modes[] = {
     {MxMode::rceil, "rceil"}, {MxMode::floor, "floor"}, {MxMode::ceil, "ceil"}, {MxMode::even, "even"}};
 constexpr NamedValue<RecipeKind> kinds[] = {{RecipeKind::bf16, "bf16"},
                                             {RecipeKind::fp8_rowwise, "fp8_rowwise"},
                                             {RecipeKind::fp8_blockwise, "fp8_blockwise"},
                                             {RecipeKind::mxfp8, "mxfp8"}};
-constexpr NamedValue<Accumulation> accumulations[] = {
-    {Accumulation::promoted, "promoted"}, {Accumulation::fast, "fast"}};
+constexpr NamedValue<Accumulation> accumulations[] = {{Accumulation::promoted, "promoted"},
+                                                      {Accumulation::fast, "fast"}};
 constexpr NamedValue<WgradPrecision> wgrads[] = {{WgradPrecision::fp8, "fp8"}, {WgradPrecision::bf16, "bf16"}};
-constexpr NamedValue<Format> formats[] = {{Format::f32, "f32"},         {Format::bf16, "bf16"},
-                                          {Format::e4m3, "e4m3"},       {Format::e4m3fnuz, "e4m3fnuz"},
-                                          {Format::e5m2, "e5m2"},       {Format::e8m0, "e8m0"}};
+constexpr NamedValue<Format> formats[] = {{Format::f32, "f32"},   {Format::bf16, "bf16"},
+                                          {Format::e4m3, "e4m3"}, {Format::e4m3fnuz, "e4m3fnuz"},
+                                          {Format::e5m2, "e5m2"}, {Format::e8m0, "e8m0"}};
 
 template <class Enum, std::size_t N>
 std::string_view lookup(const NamedValue<Enum> (&table)[N], Enum value) {

@@ -27,8 +27,8 @@ std::string to_string(Device device) {
 namespace {
 
 void check_rank(std::size_t rank) {
-    require(rank <= static_cast<std::size_t>(Extents::max_rank), "a tensor of ", rank, " axes was given, expected at most ",
-            Extents::max_rank);
+    require(rank <= static_cast<std::size_t>(Extents::max_rank), "a tensor of ", rank,
+            " axes was given, expected at most ", Extents::max_rank);
 }
 
 }  // namespace
@@ -47,7 +47,8 @@ Extents::Extents(std::initializer_list<std::int64_t> sizes) : rank(static_cast<i
 Extents::Extents(std::initializer_list<std::int64_t> sizes, std::initializer_list<std::int64_t> steps)
     : rank(static_cast<int>(sizes.size())) {
     check_rank(sizes.size());
-    require(sizes.size() == steps.size(), "a shape of ", sizes.size(), " axes was given with ", steps.size(), " strides");
+    require(sizes.size() == steps.size(), "a shape of ", sizes.size(), " axes was given with ", steps.size(),
+            " strides");
     std::copy(sizes.begin(), sizes.end(), shape.begin());
     std::copy(steps.begin(), steps.end(), strides.begin());
 }

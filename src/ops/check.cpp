@@ -144,14 +144,14 @@ std::int64_t padded_tokens(std::int64_t tokens, std::int64_t group_count, std::i
 }
 
 void options(const QuantizeOptions& options) {
-    const bool scaling = options.scaling == Scaling::rowwise || options.scaling == Scaling::blockwise ||
-                         options.scaling == Scaling::mx;
+    const bool scaling =
+        options.scaling == Scaling::rowwise || options.scaling == Scaling::blockwise || options.scaling == Scaling::mx;
     require(scaling, "scaling is ", static_cast<int>(options.scaling), ", expected rowwise, blockwise or mx");
-    require(is_fp8(options.format), "the data format is ", name(options.format),
-            ", expected e4m3, e4m3fnuz or e5m2");
+    require(is_fp8(options.format), "the data format is ", name(options.format), ", expected e4m3, e4m3fnuz or e5m2");
     const bool rounding =
         options.scale_rounding == ScaleRounding::power_of_two || options.scale_rounding == ScaleRounding::exact;
-    require(rounding, "scale rounding is ", static_cast<int>(options.scale_rounding), ", expected power_of_two or exact");
+    require(rounding, "scale rounding is ", static_cast<int>(options.scale_rounding),
+            ", expected power_of_two or exact");
     require(options.mx_mode <= MxMode::even, "mx mode is ", static_cast<int>(options.mx_mode),
             ", expected rceil, floor, ceil or even");
 }

@@ -13,7 +13,8 @@ using check::any_size;
 // x[M,K] and padded[P,K] of one format, P large enough for any groups.
 void check_padding(const ConstTensorView& x, const Groups& groups, std::int64_t alignment,
                    const ConstTensorView& padded) {
-    const std::initializer_list<Format> every = {Format::f32, Format::bf16, Format::e4m3, Format::e4m3fnuz, Format::e5m2, Format::e8m0};
+    const std::initializer_list<Format> every = {Format::f32,      Format::bf16, Format::e4m3,
+                                                 Format::e4m3fnuz, Format::e5m2, Format::e8m0};
     check::dense("x", x, every, {any_size, any_size});
     check::groups(groups, x.size(0), x.device);
     const std::int64_t bound = check::padded_tokens(x.size(0), groups.count, alignment, 0);
@@ -29,7 +30,8 @@ void check_swizzle(const ConstTensorView& scale, const ConstTensorView& blocked)
             ", expected [rows, columns] or [experts, rows, columns]");
     if (scale.rank() == 2) {
         check::strided("scale", scale, {Format::e8m0}, {any_size, any_size});
-        check::dense("blocked", blocked, {Format::e8m0}, {swizzled_rows(scale.size(0)) * swizzled_columns(scale.size(1))});
+        check::dense("blocked", blocked, {Format::e8m0},
+                     {swizzled_rows(scale.size(0)) * swizzled_columns(scale.size(1))});
     } else {
         check::strided("scale", scale, {Format::e8m0}, {any_size, any_size, any_size});
         const std::int64_t bytes = swizzled_rows(scale.size(1)) * swizzled_columns(scale.size(2));
@@ -50,13 +52,13 @@ void check_group_swizzle(const ConstTensorView& scale, const Groups& groups, con
 
 }  // namespace
 
-void pad_groups(ConstTensorView x, Groups groups, std::int64_t alignment, TensorView padded,
-                std::int32_t* padded_ends, const Execution& on) {
+void pad_groups(ConstTensorView x, Groups groups, std::int64_t alignment, TensorView padded, std::int32_t* padded_ends,
+                const Execution& on) {
     check_padding(x, groups, alignment, padded);
     require(padded_ends == nullptr || padded.size(0) <= std::numeric_limits<std::int32_t>::max(), "padded has ",
             padded.size(0), " rows, more than 32-bit padded offsets can reach; pass no padded_ends");
-    check::disjoint({{"x", x}}, {{"padded", padded},
-                                 {"padded_ends", {padded_ends, Format::f32, {groups.count}, groups.device}}});
+    check::disjoint({{"x", x}},
+                    {{"padded", padded}, {"padded_ends", {padded_ends, Format::f32, {groups.count}, groups.device}}});
     op_table(on, x.device).pad_groups(x, groups, alignment, padded, padded_ends, on);
 }
 

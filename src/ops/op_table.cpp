@@ -12,13 +12,13 @@
 #endif
 
 // A column: every operation of one backend's namespace, in the order of OpTable.
-#define OCTET_COLUMN(backend)                                                                                        \
-    OpTable {                                                                                                        \
-        #backend, backend::quantize_rows, backend::quantize_columns, backend::quantize_columns_dual,                 \
-            backend::quantize_pair, backend::quantize_transposed, backend::quantize_weights,                         \
-            backend::dequantize_rows, backend::dequantize_columns, backend::dequantize_transposed,                   \
-            backend::dequantize_weights, backend::pad_groups, backend::unpad_groups, backend::swizzle_scales,        \
-            backend::unswizzle_scales, backend::swizzle_group_scales, backend::unswizzle_group_scales                \
+#define OCTET_COLUMN(backend)                                                                                          \
+    OpTable {                                                                                                          \
+#backend, backend::quantize_rows, backend::quantize_columns, backend::quantize_columns_dual,                   \
+            backend::quantize_pair, backend::quantize_transposed, backend::quantize_weights, backend::dequantize_rows, \
+            backend::dequantize_columns, backend::dequantize_transposed, backend::dequantize_weights,                  \
+            backend::pad_groups, backend::unpad_groups, backend::swizzle_scales, backend::unswizzle_scales,            \
+            backend::swizzle_group_scales, backend::unswizzle_group_scales                                             \
     }
 
 namespace octet {

@@ -89,9 +89,12 @@ std::vector<Named> parts(const ConstQuantizedView& q) {
 }
 
 std::vector<Named> parts(const ConstQuantizedView& first, const ConstQuantizedView& second) {
-    return {{"the first data", first.data},           {"the first scale", first.scale},
-            {"the first inverse scale", first.inverse}, {"the second data", second.data},
-            {"the second scale", second.scale},         {"the second inverse scale", second.inverse}};
+    return {{"the first data", first.data},
+            {"the first scale", first.scale},
+            {"the first inverse scale", first.inverse},
+            {"the second data", second.data},
+            {"the second scale", second.scale},
+            {"the second inverse scale", second.inverse}};
 }
 
 ConstTensorView offsets_of(const Groups& groups) {
@@ -198,8 +201,8 @@ void dequantize_columns(ConstQuantizedView q, Groups groups, std::int64_t alignm
     op_table(on, x.device).dequantize_columns(q, groups, alignment, options, x, on);
 }
 
-void dequantize_transposed(ConstQuantizedView q, Groups groups, std::int64_t alignment,
-                           const QuantizeOptions& options, TensorView x, const Execution& on) {
+void dequantize_transposed(ConstQuantizedView q, Groups groups, std::int64_t alignment, const QuantizeOptions& options,
+                           TensorView x, const Execution& on) {
     check::options(options);
     check_input("x", x);
     check::not_empty("x", x, {0});

@@ -29,8 +29,8 @@ const std::uint8_t* bytes(const ConstTensorView& view) { return static_cast<cons
 
 }  // namespace
 
-void pad_groups(ConstTensorView x, Groups groups, std::int64_t alignment, TensorView padded,
-                std::int32_t* padded_ends, const Execution&) {
+void pad_groups(ConstTensorView x, Groups groups, std::int64_t alignment, TensorView padded, std::int32_t* padded_ends,
+                const Execution&) {
     const auto row_bytes = static_cast<std::size_t>(x.size(1) * bytes_of(x.format));
     for_each_group(groups, alignment, [&](const GroupRange& group) {
         for (std::int64_t t = 0; t < group.padded_end - group.padded_begin; ++t) {

@@ -145,8 +145,8 @@ void quantize_rows(ConstTensorView x, const QuantizeOptions& options, QuantizedV
 void quantize_columns(ConstTensorView x, Groups groups, std::int64_t alignment, const QuantizeOptions& options,
                       QuantizedView out, const Execution&) {
     quantize_tokens(
-        x.size(1), [&](std::int64_t token, std::int64_t feature) { return load(x, token, feature); }, groups,
-        alignment, options, out);
+        x.size(1), [&](std::int64_t token, std::int64_t feature) { return load(x, token, feature); }, groups, alignment,
+        options, out);
 }
 
 void quantize_columns_dual(ConstTensorView x0, ConstTensorView x1, Groups groups, std::int64_t alignment,
@@ -165,8 +165,8 @@ void quantize_pair(ConstTensorView x, Groups groups, std::int64_t alignment, con
 void quantize_transposed(ConstTensorView x, Groups groups, std::int64_t alignment, const QuantizeOptions& options,
                          QuantizedView out, const Execution&) {
     quantize_tokens(
-        x.size(0), [&](std::int64_t token, std::int64_t feature) { return load(x, feature, token); }, groups,
-        alignment, options, out);
+        x.size(0), [&](std::int64_t token, std::int64_t feature) { return load(x, feature, token); }, groups, alignment,
+        options, out);
 }
 
 void quantize_weights(ConstTensorView w, const QuantizeOptions& options, QuantizedView along_k, QuantizedView along_n,
@@ -222,8 +222,8 @@ void dequantize_columns(ConstQuantizedView q, Groups groups, std::int64_t alignm
                       [&](std::int64_t token, std::int64_t feature, float value) { store(x, value, token, feature); });
 }
 
-void dequantize_transposed(ConstQuantizedView q, Groups groups, std::int64_t alignment,
-                           const QuantizeOptions& options, TensorView x, const Execution&) {
+void dequantize_transposed(ConstQuantizedView q, Groups groups, std::int64_t alignment, const QuantizeOptions& options,
+                           TensorView x, const Execution&) {
     dequantize_tokens(q, x.size(0), groups, alignment, options,
                       [&](std::int64_t token, std::int64_t feature, float value) { store(x, value, feature, token); });
 }
@@ -236,9 +236,10 @@ void dequantize_weights(ConstQuantizedView q, WeightOrientation orientation, con
             for (std::int64_t k = 0; k < w.size(2); ++k) {
                 const bool transposed = orientation == WeightOrientation::along_n;
                 const std::int64_t row = transposed ? k : n, column = transposed ? n : k;
-                const float inverse = options.scaling == Scaling::rowwise     ? inverse_scale(q, expert, row)
-                                      : options.scaling == Scaling::blockwise ? inverse_scale(q, expert, row / block, column / block)
-                                                                              : inverse_scale(q, expert, row, column / block);
+                const float inverse = options.scaling == Scaling::rowwise ? inverse_scale(q, expert, row)
+                                      : options.scaling == Scaling::blockwise
+                                          ? inverse_scale(q, expert, row / block, column / block)
+                                          : inverse_scale(q, expert, row, column / block);
                 store(w, load(q.data, expert, row, column) * inverse, expert, n, k);
             }
         }

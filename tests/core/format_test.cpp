@@ -1,5 +1,5 @@
-// The formats against a definition written another way: every value a format has, listed in f64, and the nearest of them
-// found by search, ties to the even code.
+// The formats against a definition written another way: every value a format has, listed in f64, and the nearest of
+// them found by search, ties to the even code.
 #include "octet/format.hpp"
 
 #include <gtest/gtest.h>
@@ -26,8 +26,8 @@ struct SlowFormat {
         : name(label), exponent_bits(e), mantissa_bits(m), bias(b), max(largest) {
         for (int code = 0; code < 128; ++code) {
             const int field = code >> m, mantissa = code % (1 << m);
-            const double value = field == 0 ? std::ldexp(mantissa, 1 - b - m)
-                                            : std::ldexp(1.0 + std::ldexp(mantissa, -m), field - b);
+            const double value =
+                field == 0 ? std::ldexp(mantissa, 1 - b - m) : std::ldexp(1.0 + std::ldexp(mantissa, -m), field - b);
             if (value <= largest) values.push_back(value);
         }
     }
@@ -145,8 +145,8 @@ TYPED_TEST(Fp8, EveryBinadeEdge) {
 TYPED_TEST(Fp8, SpecialValues) {
     constexpr float infinity = std::numeric_limits<float>::infinity();
     for (const float x : {0.0f, -0.0f, infinity, -infinity, std::nanf(""), -std::nanf(""),
-                          std::numeric_limits<float>::max(), std::numeric_limits<float>::denorm_min(),
-                          TypeParam::max, std::nextafterf(TypeParam::max, infinity), -TypeParam::max})
+                          std::numeric_limits<float>::max(), std::numeric_limits<float>::denorm_min(), TypeParam::max,
+                          std::nextafterf(TypeParam::max, infinity), -TypeParam::max})
         this->check(x);
     EXPECT_EQ(TypeParam::decode(TypeParam::encode(infinity)), TypeParam::max);  // saturates, even where infinity exists
 }
@@ -157,7 +157,8 @@ TYPED_TEST(Fp8, TenMillionRandomFloats) {
     const SlowFormat& slow = Slow<TypeParam>::get();
     const double lowest = std::log2(slow.values[1]) - 2, highest = std::log2(slow.max) + 1;
     std::uniform_real_distribution<float> exponent(static_cast<float>(lowest), static_cast<float>(highest));
-    for (int i = 0; i < 5'000'000 && !this->HasFatalFailure(); ++i) this->check(detail::f32_from_bits(static_cast<std::uint32_t>(random())));
+    for (int i = 0; i < 5'000'000 && !this->HasFatalFailure(); ++i)
+        this->check(detail::f32_from_bits(static_cast<std::uint32_t>(random())));
     for (int i = 0; i < 5'000'000 && !this->HasFatalFailure(); ++i) {
         const float x = std::exp2(exponent(random));
         this->check(random() & 1u ? x : -x);
@@ -180,9 +181,11 @@ TEST(Bf16, RoundsToNearestEven) {
         const float low_value = BF16::decode(low), high_value = BF16::decode(static_cast<std::uint16_t>(low + 1));
         const double down = std::fabs(static_cast<double>(x) - low_value);
         // Infinity stands where the next binade would begin.
-        const double high = std::isinf(high_value) ? std::copysign(std::ldexp(1.0, 128), x) : static_cast<double>(high_value);
+        const double high =
+            std::isinf(high_value) ? std::copysign(std::ldexp(1.0, 128), x) : static_cast<double>(high_value);
         const double up = std::fabs(high - static_cast<double>(x));
-        const std::uint16_t expected = down < up || (down == up && low % 2 == 0) ? low : static_cast<std::uint16_t>(low + 1);
+        const std::uint16_t expected =
+            down < up || (down == up && low % 2 == 0) ? low : static_cast<std::uint16_t>(low + 1);
         ASSERT_EQ(code, std::isinf(x) ? low : expected) << std::hexfloat << x;
     }
 }

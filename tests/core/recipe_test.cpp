@@ -8,7 +8,8 @@ namespace octet {
 namespace {
 
 TEST(Recipe, DefaultsPrintAsTheirNames) {
-    for (const char* text : {"bf16", "fp8_rowwise", "fp8_blockwise", "mxfp8"}) EXPECT_EQ(to_string(parse_recipe(text)), text);
+    for (const char* text : {"bf16", "fp8_rowwise", "fp8_blockwise", "mxfp8"})
+        EXPECT_EQ(to_string(parse_recipe(text)), text);
     EXPECT_EQ(parse_recipe("fp8_rowwise").scale_rounding, ScaleRounding::power_of_two);
     EXPECT_EQ(parse_recipe("fp8_blockwise").scale_rounding, ScaleRounding::exact);
 }

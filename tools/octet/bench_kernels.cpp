@@ -46,7 +46,8 @@ std::vector<std::int32_t> uneven_ends(std::int64_t tokens, std::int64_t count) {
     double sum = 0;
     for (double& value : cumulative) value = sum += weight(random);
     std::vector<std::int32_t> ends;
-    for (const double value : cumulative) ends.push_back(static_cast<std::int32_t>(value / sum * static_cast<double>(tokens)));
+    for (const double value : cumulative)
+        ends.push_back(static_cast<std::int32_t>(value / sum * static_cast<double>(tokens)));
     ends.back() = static_cast<std::int32_t>(tokens);
     return ends;
 }
@@ -140,7 +141,8 @@ void bench_tokens(Bench& bench, const Execution& on) {
             return Quantized(options, {m, k}, rowwise ? Extents{m} : Extents{m, ceil_div(k, block)});
         };
         const auto columns_like = [&](std::int64_t features) {
-            return Quantized(options, {features, padded}, rowwise ? Extents{g, features} : Extents{features, padded / block});
+            return Quantized(options, {features, padded},
+                             rowwise ? Extents{g, features} : Extents{features, padded / block});
         };
         const std::int64_t read = 2 * m * k;
         Quantized rows = rows_like(), columns = columns_like(k);
@@ -148,35 +150,41 @@ void bench_tokens(Bench& bench, const Execution& on) {
         if (rowwise) {  // the plain twins, which also are the check before timing
             Buffer scratch(static_cast<std::size_t>(m * k) * sizeof(float));
             Quantized twin = rows_like();
-            plain_rows = time_median(bench.plan, [&] { three_pass_rows(x, twin.view(), scratch.as<float>(), a.threads); }).us;
+            plain_rows =
+                time_median(bench.plan, [&] { three_pass_rows(x, twin.view(), scratch.as<float>(), a.threads); }).us;
             quantize_rows(x, options, rows.view(), on);
             if (!(twin == rows)) wrong("quantize_rows");
             Quantized twin_columns = columns_like(k);
-            plain_columns = time_median(bench.plan, [&] {
-                three_pass_columns(x, groups, alignment, twin_columns.view(), scratch.as<float>(), a.threads);
-            }).us;
+            plain_columns =
+                time_median(bench.plan, [&] {
+                    three_pass_columns(x, groups, alignment, twin_columns.view(), scratch.as<float>(), a.threads);
+                }).us;
             quantize_columns(x, groups, alignment, options, columns.view(), on);
             if (!(twin_columns == columns)) wrong("quantize_columns");
         }
         bench.add("rows", options.scaling, shape, fields,
-                  time_median(bench.plan, [&] { quantize_rows(x, options, rows.view(), on); }), read + rows.bytes(), plain_rows);
+                  time_median(bench.plan, [&] { quantize_rows(x, options, rows.view(), on); }), read + rows.bytes(),
+                  plain_rows);
         bench.add("columns", options.scaling, grouped, fields,
                   time_median(bench.plan, [&] { quantize_columns(x, groups, alignment, options, columns.view(), on); }),
                   read + columns.bytes(), plain_columns);
         bench.add("pair", options.scaling, grouped, fields,
-                  time_median(bench.plan, [&] { quantize_pair(x, groups, alignment, options, rows.view(), columns.view(), on); }),
+                  time_median(bench.plan,
+                              [&] { quantize_pair(x, groups, alignment, options, rows.view(), columns.view(), on); }),
                   read + rows.bytes() + columns.bytes(), plain_rows + plain_columns);
         Quantized other = columns_like(n);
         nlohmann::json dual_fields = fields;
         dual_fields["N"] = n;
-        bench.add("columns, dual", options.scaling, fmt::format("{} and {}x{}", shape, m, n), dual_fields,
-                  time_median(bench.plan, [&] {
-                      quantize_columns_dual(x, y, groups, alignment, options, columns.view(), other.view(), on);
-                  }),
-                  read + 2 * m * n + columns.bytes() + other.bytes(), 0);
+        bench.add(
+            "columns, dual", options.scaling, fmt::format("{} and {}x{}", shape, m, n), dual_fields,
+            time_median(
+                bench.plan,
+                [&] { quantize_columns_dual(x, y, groups, alignment, options, columns.view(), other.view(), on); }),
+            read + 2 * m * n + columns.bytes() + other.bytes(), 0);
         const Tensor transposed = random_bf16({k, m}, 3);
         bench.add("transposed", options.scaling, fmt::format("{}x{}, {} groups", k, m, g), fields,
-                  time_median(bench.plan, [&] { quantize_transposed(transposed, groups, alignment, options, columns.view(), on); }),
+                  time_median(bench.plan,
+                              [&] { quantize_transposed(transposed, groups, alignment, options, columns.view(), on); }),
                   read + columns.bytes(), 0);
     }
 }
@@ -191,15 +199,18 @@ void bench_weights(Bench& bench, const Execution& on) {
         const std::int64_t block = block_of(options.scaling);
         const auto scales = [&](std::int64_t rows, std::int64_t columns) {
             if (options.scaling == Scaling::rowwise) return Extents{e, rows};
-            if (options.scaling == Scaling::blockwise) return Extents{e, ceil_div(rows, block), ceil_div(columns, block)};
+            if (options.scaling == Scaling::blockwise)
+                return Extents{e, ceil_div(rows, block), ceil_div(columns, block)};
             return Extents{e, rows, ceil_div(columns, block)};
         };
         Quantized along_k(options, {e, n, k}, scales(n, k)), along_n(options, {e, k, n}, scales(k, n));
         const std::int64_t read = 2 * e * n * k;
         bench.add("weights along K", options.scaling, shape, fields,
-                  time_median(bench.plan, [&] { quantize_weights(w, options, along_k.view(), {}, on); }), read + along_k.bytes(), 0);
+                  time_median(bench.plan, [&] { quantize_weights(w, options, along_k.view(), {}, on); }),
+                  read + along_k.bytes(), 0);
         bench.add("weights along N", options.scaling, shape, fields,
-                  time_median(bench.plan, [&] { quantize_weights(w, options, {}, along_n.view(), on); }), read + along_n.bytes(), 0);
+                  time_median(bench.plan, [&] { quantize_weights(w, options, {}, along_n.view(), on); }),
+                  read + along_n.bytes(), 0);
         bench.add("weights both ways", options.scaling, shape, fields,
                   time_median(bench.plan, [&] { quantize_weights(w, options, along_k.view(), along_n.view(), on); }),
                   read + along_k.bytes() + along_n.bytes(), 0);
@@ -219,9 +230,10 @@ int bench_kernels(KernelArguments arguments) {
     const Execution on{.backend = Backend::cpu, .threads = arguments.threads};
     const int threads = arguments.threads ? arguments.threads : cpu_cores();
     const double copy = copy_gbps(arguments.threads, plan);
-    fmt::print("{}, {} threads; copy {:.1f} GB/s (read and written, measured in this run)\n"
-               "bf16 to e4m3; bytes counted: the input read once, each output written once\n\n",
-               cpu_name(), threads, copy);
+    fmt::print(
+        "{}, {} threads; copy {:.1f} GB/s (read and written, measured in this run)\n"
+        "bf16 to e4m3; bytes counted: the input read once, each output written once\n\n",
+        cpu_name(), threads, copy);
     Bench bench{arguments, plan, copy};
     bench_tokens(bench, on);
     bench_weights(bench, on);
@@ -238,11 +250,14 @@ int bench_kernels(KernelArguments arguments) {
 }  // namespace
 
 void add_bench_kernels(CLI::App& bench, Chosen& chosen) {
-    CLI::App* command = bench.add_subcommand("kernels", "Quantizers: GB/s, share of copy bandwidth, ratio to three plain passes");
+    CLI::App* command =
+        bench.add_subcommand("kernels", "Quantizers: GB/s, share of copy bandwidth, ratio to three plain passes");
     auto arguments = std::make_shared<KernelArguments>();
     const auto size = CLI::Range(std::int64_t{1}, std::int64_t{1} << 24);
     command->add_option("--device", arguments->device, "The device to measure: cpu")->capture_default_str();
-    command->add_option("--threads", arguments->threads, "CPU threads; 0 is every core")->capture_default_str()->check(CLI::Range(0, 1024));
+    command->add_option("--threads", arguments->threads, "CPU threads; 0 is every core")
+        ->capture_default_str()
+        ->check(CLI::Range(0, 1024));
     command->add_option("--tokens", arguments->m, "Tokens (rows)")->capture_default_str()->check(size);
     command->add_option("--features", arguments->k, "Features (columns)")->capture_default_str()->check(size);
     command->add_option("--groups", arguments->groups, "Token groups, uneven")->capture_default_str()->check(size);

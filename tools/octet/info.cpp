@@ -24,7 +24,7 @@ int info(bool as_json) {
     fmt::print("backends   reference  the scalar specification\n");
     fmt::print("           cpu        Highway {}, using {}\n", build_info::highway, cpu::name(cpu::active_target()));
     fmt::print("           cuda       {}\n", cuda ? fmt::format("compiled in, CUDA {}, for sm_90a", build_info::cuda)
-                                                   : std::string("not in this build: nvcc was not found"));
+                                                  : std::string("not in this build: nvcc was not found"));
     fmt::print("           hip        not in this build\n");
     return 0;
 }

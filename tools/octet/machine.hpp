@@ -8,9 +8,9 @@
 namespace octet::tool {
 
 std::string cpu_name();
-int cpu_cores();              // those this process may use
+int cpu_cores();  // those this process may use
 double host_memory_gib();
-std::string utc_date();       // 2026-11-15T02:30:00Z
+std::string utc_date();  // 2026-11-15T02:30:00Z
 
 // The stamp of a result made on the CPU: machine, build, command.
 nlohmann::json stamp(const std::string& command);

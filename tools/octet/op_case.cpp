@@ -22,8 +22,8 @@ T one_of(Random& random, std::initializer_list<T> choices) {
 }
 
 std::int64_t random_size(Random& random) {
-    return one_of<std::int64_t>(random, {1, 2, 3, 5, 8, 16, 17, 31, 32, 33, 48, 63, 64, 65, 96, 100, 127, 128, 129, 160,
-                                         192, 200, 255, 256, 257, 300, 384, 511, 640});
+    return one_of<std::int64_t>(random, {1,   2,   3,   5,   8,   16,  17,  31,  32,  33,  48,  63,  64,  65, 96,
+                                         100, 127, 128, 129, 160, 192, 200, 255, 256, 257, 300, 384, 511, 640});
 }
 
 // A value generator a tensor is filled by. Each kind is a way in which quantizers go wrong.
@@ -32,14 +32,16 @@ float random_value(Random& random, int kind) {
     const float ordinary = normal(random);
     switch (kind) {
         case 0: return ordinary;
-        case 1: return 0.0f * ordinary;                                                  // zeros of both signs
-        case 2: return below(random, 97) == 0 ? std::nanf("") : ordinary;                // rare NaN
+        case 1: return 0.0f * ordinary;                                    // zeros of both signs
+        case 2: return below(random, 97) == 0 ? std::nanf("") : ordinary;  // rare NaN
         case 3: return below(random, 97) == 0 ? std::copysign(INFINITY, ordinary) : ordinary;
-        case 4: return ordinary * std::numeric_limits<float>::min() * 0.01f;             // subnormal
+        case 4: return ordinary * std::numeric_limits<float>::min() * 0.01f;              // subnormal
         case 5: return std::ldexp(ordinary, static_cast<int>(below(random, 250)) - 125);  // the whole range
-        case 6: return std::ldexp(static_cast<float>(below(random, 33) - 16), static_cast<int>(below(random, 9)) - 4);  // ties
-        case 7: return std::copysign(1e-13f, ordinary);                                   // below the smallest amax
-        default: return below(random, 5) == 0 ? ordinary * 1e30f : ordinary * 1e-30f;     // under- and overflow
+        case 6:
+            return std::ldexp(static_cast<float>(below(random, 33) - 16),
+                              static_cast<int>(below(random, 9)) - 4);                 // ties
+        case 7: return std::copysign(1e-13f, ordinary);                                // below the smallest amax
+        default: return below(random, 5) == 0 ? ordinary * 1e30f : ordinary * 1e-30f;  // under- and overflow
     }
 }
 
@@ -88,7 +90,8 @@ QuantizeOptions random_options(Random& random) {
 
 std::int64_t random_alignment(Random& random, Scaling scaling) {
     const std::int64_t block = block_of(scaling);
-    return block == 0 ? one_of<std::int64_t>(random, {1, 2, 16, 32, 100, 128}) : block * one_of<std::int64_t>(random, {1, 2, 4});
+    return block == 0 ? one_of<std::int64_t>(random, {1, 2, 16, 32, 100, 128})
+                      : block * one_of<std::int64_t>(random, {1, 2, 4});
 }
 
 std::string text_of(const QuantizeOptions& options) {
@@ -143,7 +146,8 @@ struct Builder {
     // A quantized operand as input, made by the oracle from random values.
     Slots quantized_input(const Slots& made) {
         const std::size_t first = result.inputs.size();
-        for (std::size_t i = 0; i < (made.mx ? 2u : 3u); ++i) result.inputs.push_back(std::move(result.outputs[made.data + i]));
+        for (std::size_t i = 0; i < (made.mx ? 2u : 3u); ++i)
+            result.inputs.push_back(std::move(result.outputs[made.data + i]));
         result.outputs.clear();
         return {first, first + 1, first + 2, made.mx};
     }
@@ -161,9 +165,10 @@ struct Builder {
 
     Slots weights(std::int64_t experts, std::int64_t rows_of, std::int64_t columns_of) {
         const std::int64_t block = block_of(options.scaling);
-        const Extents scale = options.scaling == Scaling::rowwise     ? Extents{experts, rows_of}
-                              : options.scaling == Scaling::blockwise ? Extents{experts, ceil_div(rows_of, block), ceil_div(columns_of, block)}
-                                                                      : Extents{experts, rows_of, ceil_div(columns_of, block)};
+        const Extents scale = options.scaling == Scaling::rowwise ? Extents{experts, rows_of}
+                              : options.scaling == Scaling::blockwise
+                                  ? Extents{experts, ceil_div(rows_of, block), ceil_div(columns_of, block)}
+                                  : Extents{experts, rows_of, ceil_div(columns_of, block)};
         return quantized({experts, rows_of, columns_of}, scale);
     }
 
@@ -209,7 +214,8 @@ OpCase columns_case(const std::string& op, Random& random) {
 
 OpCase dual_case(const std::string& op, Random& random) {
     Builder b(op, random);
-    const std::int64_t m = random_size(random), k0 = random_size(random), k1 = random_size(random), alignment = b.grouped(m);
+    const std::int64_t m = random_size(random), k0 = random_size(random), k1 = random_size(random),
+                       alignment = b.grouped(m);
     b.input({m, k0});
     b.input({m, k1});
     const auto out0 = b.tokens(k0, m, alignment), out1 = b.tokens(k1, m, alignment);
@@ -315,8 +321,8 @@ OpCase padding_case(const std::string& op, Random& random) {
     const std::int64_t padded = padded_bound(m, static_cast<std::int64_t>(b.result.ends.size()), alignment);
     const Format format = one_of(random, {Format::f32, Format::bf16, Format::e4m3});
     const bool pad = op == "pad_groups";
-    b.result.text = fmt::format("{}, [{}, {}] padded to [{}, {}], {} groups, alignment {}", name(format), m, k, padded, k,
-                                b.result.ends.size(), alignment);
+    b.result.text = fmt::format("{}, [{}, {}] padded to [{}, {}], {} groups, alignment {}", name(format), m, k, padded,
+                                k, b.result.ends.size(), alignment);
     b.result.inputs.push_back(random_bytes(random, format, pad ? Extents{m, k} : Extents{padded, k}));
     b.output(format, pad ? Extents{padded, k} : Extents{m, k});
     if (pad) b.output(Format::f32, {static_cast<std::int64_t>(b.result.ends.size())});  // four bytes an offset

@@ -7,8 +7,10 @@
 namespace octet::tool {
 namespace {
 
-bool is_number(const std::string& cell) {
-    return !cell.empty() && (std::isdigit(static_cast<unsigned char>(cell[0])) || cell[0] == '-' || cell[0] == '.');
+bool is_number(const std::string& cell) {  // 12, 0.5, 12%, 1.3x
+    const std::size_t end = cell.find_first_not_of("0123456789.-");
+    return !cell.empty() && end != 0 &&
+           (end == std::string::npos || (end + 1 == cell.size() && (cell[end] == '%' || cell[end] == 'x')));
 }
 
 }  // namespace

@@ -68,7 +68,8 @@ void three_pass_columns(ConstTensorView x, Groups groups, std::int64_t alignment
     });
     parallel_for(threads, count, 1, [&](std::int64_t begin, std::int64_t end) {
         for (std::int64_t g = begin; g < end; ++g)
-            for (std::int64_t row = ranges[static_cast<std::size_t>(g)].begin; row < ranges[static_cast<std::size_t>(g)].end; ++row)
+            for (std::int64_t row = ranges[static_cast<std::size_t>(g)].begin;
+                 row < ranges[static_cast<std::size_t>(g)].end; ++row)
                 for (std::int64_t i = 0; i < k; ++i)
                     scratch[row * k + i] = BF16::decode(row_of(x, row)[i]) * scale[g * k + i];
     });
@@ -76,8 +77,10 @@ void three_pass_columns(ConstTensorView x, Groups groups, std::int64_t alignment
         for (std::int64_t i = begin; i < end; ++i)
             for (const GroupRange& range : ranges) {
                 std::uint8_t* to = data + i * padded + range.padded_begin;
-                for (std::int64_t t = 0; t < range.rows(); ++t) to[t] = E4M3::encode(scratch[(range.begin + t) * k + i]);
-                std::memset(to + range.rows(), 0, static_cast<std::size_t>(range.padded_end - range.padded_begin - range.rows()));
+                for (std::int64_t t = 0; t < range.rows(); ++t)
+                    to[t] = E4M3::encode(scratch[(range.begin + t) * k + i]);
+                std::memset(to + range.rows(), 0,
+                            static_cast<std::size_t>(range.padded_end - range.padded_begin - range.rows()));
             }
     });
 }

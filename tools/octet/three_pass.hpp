@@ -1,5 +1,5 @@
-// The plain way to quantize, as operation-at-a-time frameworks do it: find the maxima, multiply into an f32 tensor, cast
-// that; transpose in a pass of its own where the result is transposed. What `octet bench kernels` compares with.
+// The plain way to quantize, as operation-at-a-time frameworks do it: find the maxima, multiply into an f32 tensor,
+// cast that; transpose in a pass of its own where the result is transposed. What `octet bench kernels` compares with.
 #pragma once
 
 #include "octet/quantize.hpp"

@@ -61,7 +61,8 @@ std::vector<Tensor> outputs_of(const OpCase& op_case, const Execution& on) {
         std::memset(outputs.back().as<std::uint8_t>(), poison, outputs.back().bytes());
     }
     for (Tensor& output : outputs) output_views.push_back(output.view());
-    op_case.call(input_views, output_views, {op_case.ends.data(), static_cast<std::int64_t>(op_case.ends.size()), {}}, on);
+    op_case.call(input_views, output_views, {op_case.ends.data(), static_cast<std::int64_t>(op_case.ends.size()), {}},
+                 on);
     return outputs;
 }
 
@@ -81,7 +82,8 @@ std::string check(const OpCase& op_case, const Execution& on) {
         const std::int64_t size = bytes_of(expected[i].format());
         for (const Tensor* tensor : {static_cast<const Tensor*>(&given[i]), &expected[i]}) {
             bytes += bytes.empty() ? "" : ", expected ";
-            for (std::int64_t b = size; b-- > 0;) bytes += fmt::format("{:02x}", tensor->as<std::uint8_t>()[at * size + b]);
+            for (std::int64_t b = size; b-- > 0;)
+                bytes += fmt::format("{:02x}", tensor->as<std::uint8_t>()[at * size + b]);
         }
         return fmt::format("output {} ({} {}), element {}: 0x{}", i, name(expected[i].format()),
                            to_string(expected[i].extents()), at, bytes);
@@ -122,25 +124,30 @@ int verify(const VerifyArguments& arguments) {
     if (live) fmt::print(stderr, "\r{:40}\r", "");
     table.print();
     for (const std::string& failure : failures) fmt::print("\nwrong: {}\n", failure);
-    fmt::print("\n{} of {} cases agree with the scalar oracle byte for byte (seed {}, device {})\n", total - wrong_total,
-               total, arguments.seed, arguments.device);
+    fmt::print("\n{} of {} cases agree with the scalar oracle byte for byte (seed {}, device {})\n",
+               total - wrong_total, total, arguments.seed, arguments.device);
     return wrong_total == 0 ? 0 : 1;
 }
 
 }  // namespace
 
 void add_verify(CLI::App& program, Chosen& chosen) {
-    CLI::App* command = program.add_subcommand("verify", "Check every operation on this device against the scalar oracle");
+    CLI::App* command =
+        program.add_subcommand("verify", "Check every operation on this device against the scalar oracle");
     auto arguments = std::make_shared<VerifyArguments>();
     command->add_option("--device", arguments->device, "The device to check: cpu")->capture_default_str();
     command->add_option("--seed", arguments->seed, "Seed of the random cases; a failure names the seed that repeats it")
         ->capture_default_str();
-    command->add_option("--cases", arguments->cases, "Random cases an operation")->capture_default_str()->check(CLI::Range(1, 1000000));
+    command->add_option("--cases", arguments->cases, "Random cases an operation")
+        ->capture_default_str()
+        ->check(CLI::Range(1, 1000000));
     command->add_option("--threads", arguments->threads, "CPU threads; 0 tries one to three in turn")
-        ->capture_default_str()->check(CLI::Range(0, 1024));
+        ->capture_default_str()
+        ->check(CLI::Range(0, 1024));
     command->add_option("--op", arguments->ops, "Only these operations (may be repeated)");
-    command->footer("Random shapes, groups, options and values, NaN, infinity, zeros and subnormals among them; outputs are\n"
-                    "poisoned beforehand. The exit code is 0 when every byte agrees and 1 when one does not.");
+    command->footer(
+        "Random shapes, groups, options and values, NaN, infinity, zeros and subnormals among them; outputs are\n"
+        "poisoned beforehand. The exit code is 0 when every byte agrees and 1 when one does not.");
     command->callback([=, &chosen] { chosen.run = [=] { return verify(*arguments); }; });
 }
 
