@@ -64,7 +64,7 @@ struct Scratch {
 
 void finish_row(const float* sums, std::int64_t count, float left, const float* right, Format format, Update update,
                 void* out) {
-    const RowKernels& kernels = row_kernels();
+    const ProductRows& kernels = product_rows();
     if (format == Format::bf16) {
         kernels.finish_bf16(sums, count, left, right, static_cast<std::uint16_t*>(out));
     } else if (update == Update::add) {

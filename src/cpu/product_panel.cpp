@@ -26,7 +26,7 @@ BlasMatrix make_panel(const PanelSource& source, std::int64_t row, std::int64_t 
     if (source.format == Format::f32 && source.step <= std::numeric_limits<std::int32_t>::max())
         return {reinterpret_cast<const float*>(line), std::max(source.step, count), source.lies};
 
-    const RowKernels::Decode decode = row_kernels().decode_of(source.format);
+    const ProductRows::Decode decode = product_rows().decode_of(source.format);
     const std::int64_t step = panel_step(count);
     for (std::int64_t i = 0; i < lines; ++i, line += source.step * bytes) {
         float* out = scratch + i * step;

@@ -62,7 +62,7 @@ template <class Put>
 }
 
 // One set of kernels per instruction set: the bodies above are inlined into functions compiled for it.
-#define OCTET_ROW_KERNELS(set, attribute)                                                                              \
+#define OCTET_PRODUCT_ROWS(set, attribute)                                                                              \
     namespace set {                                                                                                    \
     attribute void decode_e4m3(const void* in, std::int64_t count, float by, float* out) {                             \
         decode_fp8<E4M3>(in, count, by, out);                                                                          \
@@ -89,20 +89,20 @@ template <class Put>
     attribute void finish_add(const float* sums, std::int64_t count, float left, const float* right, float* out) {     \
         finish(sums, count, left, right, [out](std::int64_t j, float v) { out[j] += v; });                             \
     }                                                                                                                  \
-    constexpr RowKernels kernels{{decode_single, decode_half, decode_e4m3, decode_e4m3fnuz, decode_e5m2},              \
+    constexpr ProductRows kernels{{decode_single, decode_half, decode_e4m3, decode_e4m3fnuz, decode_e5m2},              \
                                  finish_f32,                                                                           \
                                  finish_bf16,                                                                          \
                                  finish_add};                                                                          \
     }
 
-OCTET_ROW_KERNELS(baseline, )
+OCTET_PRODUCT_ROWS(baseline, )
 #if defined(__x86_64__)
-OCTET_ROW_KERNELS(avx2, [[gnu::target("avx2")]])
-OCTET_ROW_KERNELS(avx512, [[gnu::target("avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512")]])
+OCTET_PRODUCT_ROWS(avx2, [[gnu::target("avx2")]])
+OCTET_PRODUCT_ROWS(avx512, [[gnu::target("avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512")]])
 #endif
-#undef OCTET_ROW_KERNELS
+#undef OCTET_PRODUCT_ROWS
 
-const RowKernels& choose() {
+const ProductRows& choose() {
 #if defined(__x86_64__)
     __builtin_cpu_init();
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
@@ -115,8 +115,8 @@ const RowKernels& choose() {
 
 }  // namespace
 
-const RowKernels& row_kernels() {
-    static const RowKernels& kernels = choose();
+const ProductRows& product_rows() {
+    static const ProductRows& kernels = choose();
     return kernels;
 }
 

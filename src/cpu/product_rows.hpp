@@ -9,7 +9,7 @@
 
 namespace octet::cpu {
 
-struct RowKernels {
+struct ProductRows {
     // out[i] = multiplier * value of codes[i], in one rounding; exact where the multiplier is a power of two.
     using Decode = void (*)(const void* codes, std::int64_t count, float multiplier, float* out);
     Decode decode[5];  // by Format: f32, bf16, e4m3, e4m3fnuz, e5m2
@@ -22,6 +22,6 @@ struct RowKernels {
     Decode decode_of(Format format) const { return decode[static_cast<int>(format)]; }
 };
 
-const RowKernels& row_kernels();
+const ProductRows& product_rows();
 
 }  // namespace octet::cpu

@@ -58,7 +58,7 @@ TEST(ProductRows, EveryCodeDecodesAsTheCodecSays) {
         std::vector<std::uint8_t> codes(256 + 7);
         for (std::size_t i = 0; i < codes.size(); ++i) codes[i] = static_cast<std::uint8_t>(i);
         std::vector<float> out(codes.size());
-        cpu::row_kernels().decode_of(format)(codes.data(), static_cast<std::int64_t>(codes.size()), 1.0f, out.data());
+        cpu::product_rows().decode_of(format)(codes.data(), static_cast<std::int64_t>(codes.size()), 1.0f, out.data());
         with_fp8(format, [&](auto codec) {
             for (std::size_t i = 0; i < codes.size(); ++i) {
                 const float want = codec.decode(codes[i]);

@@ -1,0 +1,134 @@
+// GroupedLinear: the expert product of a training step, forward and backward, under a recipe.
+//
+//   forward    Y[M,N]    = A[M,K] . W[E,N,K]^T
+//   backward   dA[M,K]   = dY[M,N] . W             dW[E,N,K] = dY^T . A, group by group
+//
+// A is quantized once, in forward, both ways; the copy along tokens, in 8 bits, is all that is kept for backward. W is
+// quantized both ways once and cached until weights_changed(). dY is quantized once, both ways, in backward.
+//
+// A layer is a sequence of the operations of octet/quantize.hpp and octet/product.hpp and holds no arithmetic of its
+// own. Memory is reused from call to call: once shapes repeat, nothing is allocated.
+#pragma once
+
+#include <cstdint>
+
+#include "octet/groups.hpp"
+#include "octet/memory.hpp"
+#include "octet/product.hpp"
+#include "octet/quantize.hpp"
+#include "octet/recipe.hpp"
+
+namespace octet {
+
+// Memory that changes shape and only ever grows.
+class ReusedTensor {
+public:
+    // The elements are not set.
+    TensorView reshape(Format format, Extents extents);
+    TensorView view() { return {memory_.data(), format_, extents_}; }
+    ConstTensorView view() const { return {memory_.data(), format_, extents_}; }
+    std::size_t bytes() const;  // of the elements of the present shape
+
+private:
+    Buffer memory_{};
+    Format format_ = Format::f32;
+    Extents extents_{};
+};
+
+// One orientation of a quantized tensor: data, and the scales that products read.
+class QuantizedTensor {
+public:
+    QuantizedView reshape_rows(const QuantizeOptions& options, std::int64_t tokens, std::int64_t features);
+    QuantizedView reshape_columns(const QuantizeOptions& options, std::int64_t tokens, std::int64_t groups,
+                                  std::int64_t alignment, std::int64_t features);
+    QuantizedView reshape_weights(const QuantizeOptions& options, std::int64_t experts, std::int64_t rows,
+                                  std::int64_t columns);
+    QuantizedView view();
+    ConstQuantizedView view() const;
+    Operand operand() const { return {view(), scaling_}; }
+    std::size_t bytes() const { return data_.bytes() + scales_.bytes(); }
+
+private:
+    QuantizedView reshape(const QuantizeOptions& options, Extents data, Extents scales);
+    Scaling scaling_ = Scaling::rowwise;
+    ReusedTensor data_{}, scales_{};
+};
+
+// Where each group of an operand along tokens starts: what GroupedLinear pads to, invisibly.
+std::int64_t token_alignment(Scaling scaling, Device device);
+
+struct LinearShape {
+    std::int64_t experts = 1, out_features = 0, in_features = 0;
+    friend bool operator==(const LinearShape&, const LinearShape&) = default;
+};
+
+// What forward leaves for backward. Where the weight gradient is made in 8 bits that is A along tokens, and A itself
+// may go. Otherwise it is A itself, borrowed: it must stay as it is until backward.
+class LinearKept {
+public:
+    std::size_t bytes() const;
+    void forget() { tokens_ = none; }
+
+private:
+    friend class GroupedLinear;
+    static constexpr std::int64_t none = -1;
+    std::int64_t tokens_ = none, groups_ = 0;
+    LinearShape shape_{};
+    Format format_ = Format::bf16;  // of A
+    QuantizedTensor columns_{};
+    ConstTensorView borrowed_{};
+};
+
+// Scratch that layers which run one after the other share.
+struct LinearWorkspace {
+    QuantizedTensor activation_rows{}, gradient_rows{}, gradient_columns{};
+};
+
+// A cast is one visit of a tensor by a quantizer, whether it writes one orientation or two.
+struct LinearReport {
+    std::int64_t activation_casts = 0, gradient_casts = 0, weight_casts = 0;
+    std::size_t kept_bytes = 0;  // by the last forward that kept anything
+    double cast_seconds = 0, product_seconds = 0;
+    LinearReport& operator+=(const LinearReport& other);
+};
+
+class GroupedLinear {
+public:
+    GroupedLinear(LinearShape shape, Recipe recipe);
+
+    const LinearShape& shape() const { return shape_; }
+    const Recipe& recipe() const { return recipe_; }
+
+    // w [E, N, K], bf16 or f32: borrowed, and read whenever the cache is made anew.
+    void bind_weights(ConstTensorView w);
+    // To be called whenever the elements of w have changed.
+    void weights_changed() { cached_ = false; }
+
+    // a [M, K] and y [M, N], bf16 or f32. `kept` is null where no backward will follow.
+    void forward(ConstTensorView a, Groups groups, TensorView y, LinearKept* kept, LinearWorkspace& workspace,
+                 const Execution& on = {});
+
+    // dy [M, N]; da [M, K] and dw [E, N, K], either of which may be null views where it is not wanted. `update` says
+    // whether dw is overwritten or, f32, added to; da is overwritten.
+    void backward(ConstTensorView dy, Groups groups, const LinearKept& kept, TensorView da, TensorView dw,
+                  Update update, LinearWorkspace& workspace, const Execution& on = {});
+
+    const LinearReport& report() const { return report_; }
+    void reset_report() { report_ = {}; }
+    std::size_t cached_weight_bytes() const { return along_k_.bytes() + along_n_.bytes(); }
+
+private:
+    QuantizeOptions options_for(Format format) const;
+    bool wgrad_in_8_bits() const { return recipe_.quantizes() && recipe_.wgrad == WgradPrecision::fp8; }
+    void cache_weights(const Execution& on);
+    void check_activation(const char* what, const ConstTensorView& x, std::int64_t features) const;
+
+    LinearShape shape_;
+    Recipe recipe_;
+    ConstTensorView weights_{};
+    bool cached_ = false;
+    QuantizedTensor along_k_{}, along_n_{};
+    LinearReport report_{};
+};
+
+}  // namespace octet

@@ -1,0 +1,163 @@
+#include <algorithm>
+
+#include "linear/stopwatch.hpp"
+#include "octet/error.hpp"
+#include "octet/linear.hpp"
+
+namespace octet {
+
+std::size_t LinearKept::bytes() const {
+    if (tokens_ == none) return 0;
+    if (borrowed_.null()) return columns_.bytes();
+    return static_cast<std::size_t>(tokens_ * shape_.in_features * bytes_of(format_));
+}
+
+LinearReport& LinearReport::operator+=(const LinearReport& other) {
+    activation_casts += other.activation_casts;
+    gradient_casts += other.gradient_casts;
+    weight_casts += other.weight_casts;
+    kept_bytes += other.kept_bytes;
+    cast_seconds += other.cast_seconds;
+    product_seconds += other.product_seconds;
+    return *this;
+}
+
+GroupedLinear::GroupedLinear(LinearShape shape, Recipe recipe) : shape_(shape), recipe_(recipe) {
+    require(shape.experts >= 1 && shape.out_features >= 1 && shape.in_features >= 1, "a grouped linear of ",
+            shape.experts, " experts, ", shape.out_features, " out-features and ", shape.in_features,
+            " in-features was asked for; expected at least 1 of each");
+    require(!recipe.quantizes() || (is_fp8(recipe.format) && is_fp8(recipe.gradient_format)), "recipe ",
+            name(recipe.kind), " has formats ", name(recipe.format), " and ", name(recipe.gradient_format),
+            ", expected 8-bit ones");
+}
+
+void GroupedLinear::bind_weights(ConstTensorView w) {
+    const bool fits = w.rank() == 3 && w.size(0) == shape_.experts && w.size(1) == shape_.out_features &&
+                      w.size(2) == shape_.in_features;
+    require(fits, "weights of shape ", to_string(w.extents), " were given to a grouped linear of [",
+            shape_.experts, ", ", shape_.out_features, ", ", shape_.in_features, "]");
+    require(w.format == Format::bf16 || w.format == Format::f32, "weights of format ", name(w.format),
+            " were given, expected bf16 or f32");
+    require(!w.null(), "weights of shape ", to_string(w.extents), " have a null data pointer");
+    weights_ = w;
+    cached_ = false;
+}
+
+QuantizeOptions GroupedLinear::options_for(Format format) const {
+    return {recipe_.scaling(), format, recipe_.scale_rounding, recipe_.mx_mode};
+}
+
+void GroupedLinear::check_activation(const char* what, const ConstTensorView& x, std::int64_t features) const {
+    require(x.rank() == 2 && x.size(1) == features, what, " has shape ", to_string(x.extents),
+            " and the layer's weights are ", to_string(weights_.extents), "; expected [tokens, ", features, "]");
+    require(x.format == Format::bf16 || x.format == Format::f32, what, " has format ", name(x.format),
+            ", expected bf16 or f32");
+}
+
+void GroupedLinear::cache_weights(const Execution& on) {
+    if (cached_) return;
+    const QuantizeOptions options = options_for(recipe_.format);
+    const QuantizedView forward =
+        along_k_.reshape_weights(options, shape_.experts, shape_.out_features, shape_.in_features);
+    const QuantizedView dgrad =
+        along_n_.reshape_weights(options, shape_.experts, shape_.in_features, shape_.out_features);
+    timed(report_.cast_seconds, [&] { quantize_weights(weights_, options, forward, dgrad, on); });
+    ++report_.weight_casts;
+    cached_ = true;
+}
+
+void GroupedLinear::forward(ConstTensorView a, Groups groups, TensorView y, LinearKept* kept,
+                            LinearWorkspace& workspace, const Execution& on) {
+    require(!weights_.null(), "forward was called on a grouped linear that has no weights; call bind_weights first");
+    check_activation("a", a, shape_.in_features);
+    require(groups.count == shape_.experts, groups.count, " groups were given to a grouped linear of ", shape_.experts,
+            " experts");
+    require(y.rank() == 2 && y.size(0) == a.size(0) && y.size(1) == shape_.out_features, "y has shape ",
+            to_string(y.extents), " for a of shape ", to_string(a.extents), " and weights of shape ",
+            to_string(weights_.extents), "; expected [", a.size(0), ", ", shape_.out_features, "]");
+    if (kept != nullptr) kept->forget();
+    const std::int64_t tokens = a.size(0);
+
+    Operand left(a), right(weights_);
+    if (recipe_.quantizes()) {
+        cache_weights(on);
+        const QuantizeOptions options = options_for(recipe_.format);
+        const QuantizedView rows = workspace.activation_rows.reshape_rows(options, tokens, shape_.in_features);
+        if (kept != nullptr && wgrad_in_8_bits()) {
+            const std::int64_t alignment = token_alignment(options.scaling, a.device);
+            const QuantizedView columns =
+                kept->columns_.reshape_columns(options, tokens, groups.count, alignment, shape_.in_features);
+            timed(report_.cast_seconds, [&] { quantize_pair(a, groups, alignment, options, rows, columns, on); });
+        } else {
+            timed(report_.cast_seconds, [&] { quantize_rows(a, options, rows, on); });
+        }
+        ++report_.activation_casts;
+        left = workspace.activation_rows.operand();
+        right = along_k_.operand();
+    }
+    const ProductOptions options{Update::overwrite, recipe_.accumulation};
+    timed(report_.product_seconds, [&] { grouped_forward(left, right, groups, y, options, on); });
+
+    if (kept == nullptr) return;
+    kept->tokens_ = tokens;
+    kept->groups_ = groups.count;
+    kept->shape_ = shape_;
+    kept->format_ = a.format;
+    kept->borrowed_ = wgrad_in_8_bits() ? ConstTensorView{} : a;
+    report_.kept_bytes = kept->bytes();
+}
+
+void GroupedLinear::backward(ConstTensorView dy, Groups groups, const LinearKept& kept, TensorView da, TensorView dw,
+                             Update update, LinearWorkspace& workspace, const Execution& on) {
+    check_activation("dy", dy, shape_.out_features);
+    require(kept.tokens_ != LinearKept::none, "backward was called with nothing kept; call forward with it first");
+    require(kept.shape_ == shape_ && kept.tokens_ == dy.size(0) && kept.groups_ == groups.count, "forward kept ",
+            kept.tokens_, " tokens in ", kept.groups_, " groups of a [", kept.shape_.experts, ", ",
+            kept.shape_.out_features, ", ", kept.shape_.in_features, "] layer; backward was given ", dy.size(0),
+            " tokens in ", groups.count, " groups for [", shape_.experts, ", ", shape_.out_features, ", ",
+            shape_.in_features, "]");
+    require(!recipe_.quantizes() || cached_ || da.null(),
+            "the weights changed between forward and backward; the input gradient needs those of forward");
+    const bool wants_da = !da.null(), wants_dw = !dw.null();
+    if (!wants_da && !wants_dw) return;
+    const std::int64_t tokens = dy.size(0);
+    const std::int64_t alignment = recipe_.quantizes() ? token_alignment(recipe_.scaling(), dy.device) : 1;
+
+    Operand rows(dy), columns(dy);
+    const bool cast_columns = wants_dw && wgrad_in_8_bits();
+    if (recipe_.quantizes() && (wants_da || cast_columns)) {
+        const QuantizeOptions options = options_for(recipe_.gradient_format);
+        QuantizedView rows_out{}, columns_out{};
+        if (wants_da) {
+            rows_out = workspace.gradient_rows.reshape_rows(options, tokens, shape_.out_features);
+            rows = workspace.gradient_rows.operand();
+        }
+        if (cast_columns) {
+            columns_out = workspace.gradient_columns.reshape_columns(options, tokens, groups.count, alignment,
+                                                                     shape_.out_features);
+            columns = workspace.gradient_columns.operand();
+        }
+        timed(report_.cast_seconds, [&] {
+            if (wants_da && cast_columns) {
+                quantize_pair(dy, groups, alignment, options, rows_out, columns_out, on);
+            } else if (wants_da) {
+                quantize_rows(dy, options, rows_out, on);
+            } else {
+                quantize_columns(dy, groups, alignment, options, columns_out, on);
+            }
+        });
+        ++report_.gradient_casts;
+    }
+    timed(report_.product_seconds, [&] {
+        if (wants_da) {
+            const Operand w = recipe_.quantizes() ? along_n_.operand() : Operand(weights_);
+            grouped_dgrad(rows, w, groups, da, {Update::overwrite, recipe_.accumulation}, on);
+        }
+        if (wants_dw) {
+            const Operand a = wgrad_in_8_bits() ? kept.columns_.operand() : Operand(kept.borrowed_);
+            grouped_wgrad(columns, a, groups, alignment, dw, {update, recipe_.accumulation}, on);
+        }
+    });
+}
+
+}  // namespace octet

@@ -1,0 +1,73 @@
+// Memory that layers reuse from call to call.
+#include <algorithm>
+
+#include "octet/linear.hpp"
+
+namespace octet {
+
+TensorView ReusedTensor::reshape(Format format, Extents extents) {
+    format_ = format;
+    extents_ = extents;
+    // Never null, so that a tensor of no elements is still a tensor that was given.
+    const std::size_t needed = std::max(bytes(), Buffer::alignment);
+    if (memory_.bytes() < needed) {
+        memory_ = Buffer();  // the old memory goes first
+        memory_ = Buffer(needed);
+    }
+    return view();
+}
+
+std::size_t ReusedTensor::bytes() const {
+    if (extents_.rank == 0) return 0;
+    return static_cast<std::size_t>(extents_.elements()) * static_cast<std::size_t>(bytes_of(format_));
+}
+
+QuantizedView QuantizedTensor::reshape(const QuantizeOptions& options, Extents data, Extents scales) {
+    scaling_ = options.scaling;
+    data_.reshape(options.format, data);
+    scales_.reshape(options.scaling == Scaling::mx ? Format::e8m0 : Format::f32, scales);
+    return view();
+}
+
+QuantizedView QuantizedTensor::view() {
+    if (scaling_ == Scaling::mx) return {data_.view(), scales_.view(), {}};
+    return {data_.view(), {}, scales_.view()};
+}
+
+ConstQuantizedView QuantizedTensor::view() const {
+    if (scaling_ == Scaling::mx) return {data_.view(), scales_.view(), {}};
+    return {data_.view(), {}, scales_.view()};
+}
+
+QuantizedView QuantizedTensor::reshape_rows(const QuantizeOptions& options, std::int64_t tokens,
+                                            std::int64_t features) {
+    if (options.scaling == Scaling::rowwise) return reshape(options, {tokens, features}, {tokens});
+    return reshape(options, {tokens, features}, {tokens, ceil_div(features, block_of(options.scaling))});
+}
+
+QuantizedView QuantizedTensor::reshape_columns(const QuantizeOptions& options, std::int64_t tokens,
+                                               std::int64_t groups, std::int64_t alignment, std::int64_t features) {
+    const std::int64_t padded = padded_bound(tokens, groups, alignment);
+    if (options.scaling == Scaling::rowwise) return reshape(options, {features, padded}, {groups, features});
+    return reshape(options, {features, padded}, {features, padded / block_of(options.scaling)});
+}
+
+QuantizedView QuantizedTensor::reshape_weights(const QuantizeOptions& options, std::int64_t experts, std::int64_t rows,
+                                               std::int64_t columns) {
+    const std::int64_t block = block_of(options.scaling);
+    switch (options.scaling) {
+        case Scaling::rowwise: return reshape(options, {experts, rows, columns}, {experts, rows});
+        case Scaling::blockwise:
+            return reshape(options, {experts, rows, columns}, {experts, ceil_div(rows, block), ceil_div(columns, block)});
+        case Scaling::mx: break;
+    }
+    return reshape(options, {experts, rows, columns}, {experts, rows, ceil_div(columns, block)});
+}
+
+std::int64_t token_alignment(Scaling scaling, Device device) {
+    // Tensor cores read token ranges in blocks of 128; vector loads on the host are content with 16.
+    if (device.kind != DeviceKind::cpu) return 128;
+    return std::max<std::int64_t>(block_of(scaling), 16);
+}
+
+}  // namespace octet
