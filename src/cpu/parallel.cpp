@@ -24,7 +24,12 @@ thread_local bool inside_loop = false;
 class Job {
 public:
     Job(std::int64_t count, std::int64_t grain, detail::RangeFunction function, void* context, int helpers)
-        : helpers_wanted(helpers), count_(count), grain_(grain), ranges_((count - 1) / grain + 1), function_(function), context_(context) {}
+        : helpers_wanted(helpers),
+          count_(count),
+          grain_(grain),
+          ranges_((count - 1) / grain + 1),
+          function_(function),
+          context_(context) {}
 
     // Takes ranges until there are none. Every thread of the job, the caller too, is in here once.
     void run() {
@@ -97,7 +102,8 @@ private:
     [[noreturn]] void work() {
         std::unique_lock lock(mutex_);
         for (;;) {
-            const auto open = std::find_if(jobs_.begin(), jobs_.end(), [](Job* job) { return job->helpers_wanted > 0; });
+            const auto open =
+                std::find_if(jobs_.begin(), jobs_.end(), [](Job* job) { return job->helpers_wanted > 0; });
             if (open == jobs_.end()) {
                 job_came_.wait(lock);
                 continue;

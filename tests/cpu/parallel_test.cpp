@@ -44,7 +44,8 @@ TEST(ParallelFor, PropagatesExceptionsAndKeepsWorking) {
                                   }),
                      std::runtime_error);
         std::atomic<int> sum = 0;
-        parallel_for(threads, 100, 1, [&](std::int64_t begin, std::int64_t end) { sum += static_cast<int>(end - begin); });
+        parallel_for(threads, 100, 1,
+                     [&](std::int64_t begin, std::int64_t end) { sum += static_cast<int>(end - begin); });
         EXPECT_EQ(sum, 100);
     }
 }
