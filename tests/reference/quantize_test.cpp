@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <random>
@@ -251,7 +252,7 @@ TEST(Swizzle, PutsByteWhereTheLayoutSays) {
 TEST(Padding, MovesGroupsToAlignedStartsAndBack) {
     const Tensor x = f32({4, 1}, {1, 2, 3, 4});
     const std::vector<std::int32_t> ends{1, 1, 3};
-    Tensor padded = poisoned(Format::f32, {8, 1}), back = poisoned(Format::f32, {4, 1});
+    Tensor padded = poisoned(Format::f32, {12, 1}), back = poisoned(Format::f32, {4, 1});
     std::int32_t padded_ends[3];
     pad_groups(x, {ends.data(), 3, {}}, 4, padded, padded_ends, oracle);
     EXPECT_EQ(std::vector<float>(padded.as<float>(), padded.as<float>() + 8),
@@ -264,10 +265,11 @@ TEST(Padding, MovesGroupsToAlignedStartsAndBack) {
 
 TEST(Groups, PaddedBoundHoldsForAnyOffsets) {
     std::mt19937 random(23);
+    const auto below = [&](std::int64_t end) { return static_cast<std::int64_t>(random()) % end; };
     for (int i = 0; i < 100'000; ++i) {
-        const std::int64_t tokens = random() % 300, count = 1 + random() % 40, alignment = 1 + random() % 130;
+        const std::int64_t tokens = below(300), count = 1 + below(40), alignment = 1 + below(130);
         std::vector<std::int64_t> ends(static_cast<std::size_t>(count));
-        for (auto& end : ends) end = random() % (static_cast<unsigned long>(tokens) + 1);
+        for (auto& end : ends) end = below(tokens + 1);
         std::sort(ends.begin(), ends.end());
         std::int64_t begin = 0, total = 0;
         for (const std::int64_t end : ends) {
