@@ -1,0 +1,157 @@
+// Eight neighbouring elements of a row, as they were read, and the largest magnitudes of such eights.
+//
+// Magnitudes are kept as integers: the bits of |x| order as the numbers do, with NaN above infinity, so that one
+// integer maximum folds them and a NaN stays. bf16 magnitudes stay packed, two to a word.
+#pragma once
+
+#include "gpu/simt.hpp"
+
+namespace octet::gpu {
+
+using namespace octet::simt;
+
+struct Bf16In {
+    using Element = u16;
+    static constexpr int words = 4;  // of eight elements
+    static constexpr int pieces = 1; // 16-byte loads of eight elements
+};
+struct F32In {
+    using Element = u32;
+    static constexpr int words = 8;
+    static constexpr int pieces = 2;
+};
+
+template <class In>
+struct Eight {
+    u32 word[In::words];
+
+    OCTET_GPU float operator[](int i) const {
+        if constexpr (In::words == 4) {
+            return std::bit_cast<float>(i & 1 ? word[i >> 1] & 0xFFFF0000u : word[i >> 1] << 16);
+        } else {
+            return std::bit_cast<float>(word[i]);
+        }
+    }
+};
+
+template <class In, Reuse reuse, class Thread>
+OCTET_GPU Eight<In> load_eight(Thread& t, const typename In::Element* from) {
+    Eight<In> x;
+    OCTET_UNROLL
+    for (int piece = 0; piece < In::pieces; ++piece) {
+        const Vec16 v = t.template load16<reuse>(from + piece * (8 / In::pieces));
+        OCTET_UNROLL
+        for (int i = 0; i < 4; ++i) x.word[piece * 4 + i] = v.word[i];
+    }
+    return x;
+}
+
+// The first `count` of eight elements, one by one; the others are zero.
+template <class In, class Thread>
+OCTET_GPU Eight<In> load_some(Thread& t, const typename In::Element* from, i32 count) {
+    Eight<In> x;
+    OCTET_UNROLL
+    for (int i = 0; i < In::words; ++i) x.word[i] = 0;
+    OCTET_UNROLL
+    for (int i = 0; i < 8; ++i) {
+        if (i >= count) continue;
+        if constexpr (In::words == 4) {
+            x.word[i >> 1] |= static_cast<u32>(t.load(from + i)) << (i & 1 ? 16 : 0);
+        } else {
+            x.word[i] = t.load(from + i);
+        }
+    }
+    return x;
+}
+
+template <class In>
+OCTET_GPU Eight<In> zero_eight() {
+    Eight<In> x;
+    OCTET_UNROLL
+    for (int i = 0; i < In::words; ++i) x.word[i] = 0;
+    return x;
+}
+
+// Element-wise largest magnitudes of some eights.
+template <class In>
+struct Magnitudes {
+    u32 word[In::words];
+};
+
+template <class In, class Thread>
+OCTET_GPU u32 magnitude_max(Thread& t, u32 a, u32 b) {
+    if constexpr (In::words == 4) return t.max_u16x2(a, b);
+    else return a > b ? a : b;
+}
+
+template <class In>
+OCTET_GPU u32 magnitude_of(u32 word) {
+    return word & (In::words == 4 ? 0x7FFF7FFFu : 0x7FFFFFFFu);
+}
+
+template <class In>
+OCTET_GPU Magnitudes<In> magnitudes_of(const Eight<In>& x) {
+    Magnitudes<In> m;
+    OCTET_UNROLL
+    for (int i = 0; i < In::words; ++i) m.word[i] = magnitude_of<In>(x.word[i]);
+    return m;
+}
+
+template <class In, class Thread>
+OCTET_GPU void fold(Thread& t, Magnitudes<In>& into, const Magnitudes<In>& m) {
+    OCTET_UNROLL
+    for (int i = 0; i < In::words; ++i) into.word[i] = magnitude_max<In>(t, into.word[i], m.word[i]);
+}
+
+// All eight folded into one word, still packed for bf16.
+template <class In, class Thread>
+OCTET_GPU u32 fold_across(Thread& t, const Magnitudes<In>& m) {
+    u32 word = m.word[0];
+    OCTET_UNROLL
+    for (int i = 1; i < In::words; ++i) word = magnitude_max<In>(t, word, m.word[i]);
+    return word;
+}
+
+// A folded word as the f32 bits of its largest magnitude.
+template <class In>
+OCTET_GPU u32 f32_bits_of(u32 word) {
+    if constexpr (In::words == 4) {
+        const u32 low = word << 16, high = word & 0xFFFF0000u;
+        return low > high ? low : high;
+    } else {
+        return word;
+    }
+}
+
+// A folded word's maximum over `lanes` neighbouring threads (a power of two, at most 32), in each of them.
+template <class In, int lanes, class Thread>
+OCTET_GPU u32 fold_lanes(Thread& t, u32 word) {
+    OCTET_UNROLL
+    for (int mask = 1; mask < lanes; mask *= 2) word = magnitude_max<In>(t, word, t.shuffle_xor(word, mask));
+    return word;
+}
+
+// Eight elements times one multiplier, to 8 bits.
+template <class Codec, class In, class Thread>
+OCTET_GPU Vec8 encode_eight(Thread& t, const Eight<In>& x, float scale) {
+    Vec8 out;
+    OCTET_UNROLL
+    for (int half = 0; half < 2; ++half)
+        out.word[half] = t.template encode4<Codec>(x[half * 4] * scale, x[half * 4 + 1] * scale,
+                                                   x[half * 4 + 2] * scale, x[half * 4 + 3] * scale);
+    return out;
+}
+
+// Eight bytes to `to`: at once where it is aligned and all are wanted, else the first `count` one by one.
+template <class Thread>
+OCTET_GPU void store_eight(Thread& t, u8* to, const Vec8& v, i32 count) {
+    if (count >= 8 && (reinterpret_cast<u64>(to) & 7u) == 0) {
+        t.store8(to, v);
+        return;
+    }
+    OCTET_UNROLL
+    for (int i = 0; i < 8; ++i)
+        if (i < count) t.store(to + i, static_cast<u8>(v.word[i >> 2] >> (8 * (i & 3))));
+}
+
+}  // namespace octet::gpu

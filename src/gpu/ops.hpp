@@ -1,0 +1,359 @@
+// From a call of octet/quantize.hpp to kernel launches, for any Runner:
+//
+//     runner.tuning()                               -> const QuantizerTuning&
+//     runner.workspace(bytes)                       -> device memory that lives until the call's kernels are done
+//     runner.template resident<Kernel>()            -> blocks of the kernel that run at once
+//     runner.template launch<Kernel>(blocks, params)
+//     runner.template launch_together<Kernel>(blocks, params)   all blocks at once: they wait for each other
+//
+// The CUDA backend and the emulator tests are two Runners. Arguments have been checked.
+#pragma once
+
+#include "gpu/dequantize.hpp"
+#include "gpu/layout.hpp"
+#include "gpu/plan.hpp"
+#include "gpu/rows.hpp"
+#include "gpu/tiles.hpp"
+#include "gpu/transposed.hpp"
+#include "gpu/tuning.hpp"
+#include "gpu/workspace.hpp"
+#include "octet/quantize.hpp"
+
+namespace octet::gpu {
+namespace detail {
+
+template <class T>
+struct Type {
+    using type = T;
+};
+
+template <class F>
+void with_input(Format format, F&& f) {
+    if (format == Format::f32) f(Type<F32In>{});
+    else f(Type<Bf16In>{});
+}
+
+inline bool starts_on(const void* data, i64 bytes) { return reinterpret_cast<std::uintptr_t>(data) % static_cast<std::uintptr_t>(bytes) == 0; }
+
+// Every row along the last axis starts on 16 bytes.
+inline bool rows_aligned(const ConstTensorView& x) {
+    bool aligned = starts_on(x.data, 16);
+    for (int axis = 0; axis + 1 < x.rank(); ++axis)
+        aligned = aligned && (x.size(axis) < 2 || x.stride(axis) * bytes_of(x.format) % 16 == 0);
+    return aligned;
+}
+
+// axes: which axis of the scale tensor the expert or group, the feature or row, and the block are; -1: none.
+inline ScaleOut scale_out(const QuantizedView& out, int outer, int middle, int inner) {
+    ScaleOut s;
+    const auto strides = [&](const TensorView& view, i64 (&stride)[3]) {
+        if (view.null()) return;
+        stride[0] = outer < 0 ? 0 : view.stride(outer);
+        stride[1] = middle < 0 ? 0 : view.stride(middle);
+        stride[2] = inner < 0 ? 0 : view.stride(inner);
+    };
+    strides(out.scale, s.scale_stride);
+    strides(out.inverse, s.inverse_stride);
+    if (out.scale.format == Format::e8m0 && !out.scale.null()) s.mx = static_cast<u8*>(out.scale.data);
+    else s.scale = static_cast<float*>(out.scale.data);
+    s.inverse = static_cast<float*>(out.inverse.data);
+    return s;
+}
+
+inline ScaleIn scale_in(const ConstQuantizedView& q, int outer, int middle, int inner) {
+    const auto writable = [](const ConstTensorView& v) { return TensorView(const_cast<void*>(v.data), v.format, v.extents, v.device); };
+    const ScaleOut out = scale_out({writable(q.data), writable(q.scale), writable(q.inverse)}, outer, middle, inner);
+    ScaleIn in{out.scale, out.inverse, out.mx, {}, {}};
+    std::copy_n(out.scale_stride, 3, in.scale_stride);
+    std::copy_n(out.inverse_stride, 3, in.inverse_stride);
+    return in;
+}
+
+inline ScaleRule rule_of(const QuantizeOptions& options) { return {options.scale_rounding, options.mx_mode}; }
+
+// One axis is counted in 32 bits, with room for padding and whole tiles; elements and bytes in 64.
+inline i32 in_32_bits(i64 size, const char* what) {
+    constexpr i64 most = i64{1} << 30;
+    if (size > most) fail(Status::unsupported, "a tensor of ", size, " ", what, " was given, more than ", most);
+    return static_cast<i32>(size);
+}
+
+// ---- rows
+
+template <class In, class Codec, Scaling scaling, class Runner>
+void launch_rows(Runner& runner, RowsParams p) {
+    const i64 eights = ceil_div(p.columns, 8);
+    const auto go = [&](auto vectors, int team) {
+        p.team = team;
+        const i64 rows_here = 256 / team;
+        runner.template launch<RowsKernel<In, Codec, scaling, decltype(vectors)::value>>(ceil_div(p.total_rows, rows_here), p);
+    };
+    if constexpr (scaling != Scaling::rowwise) {
+        const int team = eights >= 128 ? 256 : eights >= 64 ? 128 : 64;
+        if (eights > 2 * team) go(std::integral_constant<int, 4>{}, team);
+        else go(std::integral_constant<int, 2>{}, team);
+    } else {
+        // The narrowest team whose registers hold the row.
+        int team = 32;
+        while (team < 256 && ceil_div(eights, team) > runner.tuning().rows_vectors) team *= 2;
+        const i64 vectors = ceil_div(eights, team);
+        if (vectors <= 2) go(std::integral_constant<int, 2>{}, team);
+        else if (vectors <= 4 || In::words == 8) go(std::integral_constant<int, 4>{}, team);
+        else if (vectors <= 5) go(std::integral_constant<int, 5>{}, team);
+        else if (vectors <= 6) go(std::integral_constant<int, 6>{}, team);
+        else if (vectors <= 7) go(std::integral_constant<int, 7>{}, team);
+        else go(std::integral_constant<int, 8>{}, team);
+    }
+}
+
+template <class Codec, class Runner>
+void rows(Runner& runner, const ConstTensorView& x, const QuantizeOptions& options, const QuantizedView& out) {
+    const bool experts = x.rank() == 3;
+    const int first = experts ? 1 : 0;
+    RowsParams p{};
+    p.x = x.data;
+    p.data = static_cast<u8*>(out.data.data);
+    p.rows = x.size(first);
+    p.columns = in_32_bits(x.size(first + 1), "columns");
+    p.total_rows = p.rows * (experts ? x.size(0) : 1);
+    if (p.total_rows == 0 || p.columns == 0) return;
+    p.x_stride[0] = experts ? x.stride(0) : 0;
+    p.x_stride[1] = x.stride(first);
+    p.data_stride[0] = experts ? out.data.stride(0) : 0;
+    p.data_stride[1] = out.data.stride(first);
+    p.scale = scale_out(out, experts ? 0 : -1, first, options.scaling == Scaling::rowwise ? -1 : first + 1);
+    p.rule = rule_of(options);
+    p.aligned = rows_aligned(x);
+    with_input(x.format, [&](auto in) {
+        using In = typename decltype(in)::type;
+        switch (options.scaling) {
+            case Scaling::rowwise: launch_rows<In, Codec, Scaling::rowwise>(runner, p); break;
+            case Scaling::blockwise: launch_rows<In, Codec, Scaling::blockwise>(runner, p); break;
+            case Scaling::mx: launch_rows<In, Codec, Scaling::mx>(runner, p); break;
+        }
+    });
+}
+
+// ---- plans
+
+template <class Runner>
+Plan make_plan(Runner& runner, PlanParams p, const WorkspaceSize& size) {
+    in_32_bits(p.ends ? p.rows : p.uniform_rows, "rows");
+    p.plan = place_plan(size, runner.workspace(size.bytes()));
+    p.slabs = size.slabs;
+    p.column_words = size.column_words;
+    p.row_words = size.row_words;
+    const i64 words = size.slabs + size.column_words + size.row_words;
+    runner.template launch<PlanKernel>(std::clamp<i64>(ceil_div(words, PlanKernel::threads * 4), 1, 264), p);
+    return p.plan;
+}
+
+// Where each group's rows are, and go to.
+template <class Runner>
+Plan plan_ranges(Runner& runner, const Groups& groups, i64 rows, i64 alignment) {
+    PlanParams p{};
+    p.ends = groups.ends;
+    p.groups = groups.count;
+    p.rows = rows;
+    p.alignment = alignment;
+    return make_plan(runner, p, ranges_workspace(groups.count));
+}
+
+// ---- tiles
+
+// What the tile kernel is asked for, whether its groups are tokens' or experts.
+struct TileJob {
+    Format input;
+    const i32* ends = nullptr;  // null: experts of uniform_rows rows
+    i64 groups = 0, rows = 0, uniform_rows = 0, alignment = 1;
+    TileParams params{};
+};
+
+template <class Kernel, class Runner>
+void launch_tiles(Runner& runner, const TileJob& job, bool with_rows) {
+    constexpr i64 tile = Kernel::tile;
+    TileParams p = job.params;
+    p.groups = job.groups;
+    p.columns_in_all = p.operand[0].columns + p.operand[1].columns;
+    p.operand[0].column_tiles = static_cast<u32>(ceil_div(p.operand[0].columns, tile));
+    p.operand[1].column_tiles = static_cast<u32>(ceil_div(p.operand[1].columns, tile));
+    p.column_tiles = p.operand[0].column_tiles + p.operand[1].column_tiles;
+
+    const i64 blocks = runner.template resident<Kernel>();
+    PlanParams plan{};
+    plan.ends = job.ends;
+    plan.groups = job.groups;
+    plan.rows = job.rows;
+    plan.uniform_rows = job.uniform_rows;
+    plan.alignment = job.alignment;
+    plan.tile_rows = tile;
+    plan.column_tiles = p.column_tiles;
+    plan.exchange = !Kernel::exchanges ? 0 : with_rows ? 2 : 1;
+    plan.rest = with_rows && job.ends;
+    const QuantizerTuning& tuning = runner.tuning();
+    const i64 share = with_rows ? tuning.fused_pair_share : tuning.fused_share;
+    plan.fused_tiles = share == 0 ? 0 : blocks / share;
+    if (!with_rows) plan.fused_tiles = std::max<i64>(plan.fused_tiles, 1);  // a tile on its own needs nobody
+    plan.lag = tuning.lag_bytes / std::max<i64>(1, p.columns_in_all * bytes_of(job.input));
+    const i64 all_rows = job.ends ? job.rows : job.groups * job.uniform_rows;
+    const WorkspaceSize size = plan.exchange == 0 ? ranges_workspace(job.groups)
+                               : with_rows        ? pair_workspace(all_rows, p.columns_in_all, job.groups)
+                                                  : columns_workspace(p.columns_in_all, p.column_tiles, job.groups);
+    p.group_row_slots = job.ends ? 0 : job.uniform_rows;
+    p.plan = make_plan(runner, plan, size);
+
+    // No more blocks than there can be items.
+    const i64 row_tiles = job.ends ? ceil_div(padded_bound(job.rows, job.groups, job.alignment), tile) + job.groups + 1
+                                   : job.groups * ceil_div(job.uniform_rows, tile);
+    const i64 used = std::clamp<i64>(row_tiles * p.column_tiles, 1, blocks);
+    if (plan.exchange) runner.template launch_together<Kernel>(used, p);
+    else runner.template launch<Kernel>(used, p);
+}
+
+template <class Codec, class Runner>
+void tiles(Runner& runner, TileJob& job, TileScales scales, bool with_rows) {
+    with_input(job.input, [&](auto in) {
+        using In = typename decltype(in)::type;
+        switch (scales) {
+            case TileScales::slab:
+                if (with_rows) launch_tiles<TilesKernel<In, Codec, TileScales::slab, true>>(runner, job, true);
+                else launch_tiles<TilesKernel<In, Codec, TileScales::slab, false>>(runner, job, false);
+                break;
+            case TileScales::run128:
+                if (with_rows) launch_tiles<TilesKernel<In, Codec, TileScales::run128, true>>(runner, job, true);
+                else launch_tiles<TilesKernel<In, Codec, TileScales::run128, false>>(runner, job, false);
+                break;
+            case TileScales::run32:
+                if (with_rows) launch_tiles<TilesKernel<In, Codec, TileScales::run32, true>>(runner, job, true);
+                else launch_tiles<TilesKernel<In, Codec, TileScales::run32, false>>(runner, job, false);
+                break;
+            case TileScales::square:
+                launch_tiles<TilesKernel<In, Codec, TileScales::square, true>>(runner, job, true);
+                break;
+        }
+    });
+}
+
+inline TileScales scales_of(Scaling scaling) {
+    return scaling == Scaling::rowwise ? TileScales::slab : scaling == Scaling::blockwise ? TileScales::run128 : TileScales::run32;
+}
+
+inline void set_input(TileOperand& o, const ConstTensorView& x) {
+    const bool experts = x.rank() == 3;
+    o.x = x.data;
+    o.x_stride[0] = experts ? x.stride(0) : 0;
+    o.x_stride[1] = x.stride(experts ? 1 : 0);
+    o.columns = in_32_bits(x.size(experts ? 2 : 1), "columns");
+    o.aligned = rows_aligned(x);
+}
+
+inline void set_token_columns(TileOperand& o, const QuantizedView& out, i64 alignment, const QuantizeOptions& options) {
+    o.column_data = static_cast<u8*>(out.data.data);
+    o.column_data_stride[1] = out.data.stride(0);
+    o.column_data_aligned = rows_aligned(out.data) && alignment % 16 == 0;
+    o.column_scale = options.scaling == Scaling::rowwise ? scale_out(out, 0, 1, -1) : scale_out(out, -1, 0, 1);
+}
+
+inline TileJob token_job(const ConstTensorView& x, const Groups& groups, i64 alignment, const QuantizeOptions& options) {
+    TileJob job;
+    job.input = x.format;
+    job.ends = groups.ends;
+    job.groups = groups.count;
+    job.rows = x.size(0);
+    job.alignment = alignment;
+    job.params.rule = rule_of(options);
+    return job;
+}
+
+}  // namespace detail
+
+template <class Codec, class Runner>
+void quantize_rows(Runner& runner, ConstTensorView x, const QuantizeOptions& options, QuantizedView out) {
+    detail::rows<Codec>(runner, x, options, out);
+}
+
+// x1 and out1 are null in a call for one tensor.
+template <class Codec, class Runner>
+void quantize_columns(Runner& runner, ConstTensorView x0, ConstTensorView x1, Groups groups, i64 alignment,
+                      const QuantizeOptions& options, QuantizedView out0, QuantizedView out1) {
+    detail::TileJob job = detail::token_job(x0, groups, alignment, options);
+    detail::set_input(job.params.operand[0], x0);
+    detail::set_token_columns(job.params.operand[0], out0, alignment, options);
+    if (x1.rank() == 2) {
+        detail::set_input(job.params.operand[1], x1);
+        detail::set_token_columns(job.params.operand[1], out1, alignment, options);
+    }
+    detail::tiles<Codec>(runner, job, detail::scales_of(options.scaling), false);
+}
+
+template <class Codec, class Runner>
+void quantize_pair(Runner& runner, ConstTensorView x, Groups groups, i64 alignment, const QuantizeOptions& options,
+                   QuantizedView rows, QuantizedView columns) {
+    detail::TileJob job = detail::token_job(x, groups, alignment, options);
+    detail::set_input(job.params.operand[0], x);
+    detail::set_token_columns(job.params.operand[0], columns, alignment, options);
+    job.params.row_data = static_cast<u8*>(rows.data.data);
+    job.params.row_data_stride[1] = rows.data.stride(0);
+    job.params.row_scale = detail::scale_out(rows, -1, 0, options.scaling == Scaling::rowwise ? -1 : 1);
+    detail::tiles<Codec>(runner, job, detail::scales_of(options.scaling), true);
+}
+
+template <class Codec, class Runner>
+void quantize_transposed(Runner& runner, ConstTensorView x, Groups groups, i64 alignment, const QuantizeOptions& options,
+                         QuantizedView out) {
+    TransposedParams p{};
+    p.x = x.data;
+    p.x_stride = x.stride(0);
+    p.features = x.size(0);
+    p.data = static_cast<u8*>(out.data.data);
+    p.data_stride = out.data.stride(0);
+    p.scale = options.scaling == Scaling::rowwise ? detail::scale_out(out, 0, 1, -1) : detail::scale_out(out, -1, 0, 1);
+    p.rule = detail::rule_of(options);
+    p.groups = groups.count;
+    p.aligned = detail::rows_aligned(x);
+    p.plan = detail::plan_ranges(runner, groups, x.size(1), alignment);
+    const i64 blocks = groups.count * ceil_div(p.features, 8);
+    detail::with_input(x.format, [&](auto in) {
+        using In = typename decltype(in)::type;
+        switch (options.scaling) {
+            case Scaling::rowwise: runner.template launch<TransposedKernel<In, Codec, Scaling::rowwise>>(blocks, p); break;
+            case Scaling::blockwise: runner.template launch<TransposedKernel<In, Codec, Scaling::blockwise>>(blocks, p); break;
+            case Scaling::mx: runner.template launch<TransposedKernel<In, Codec, Scaling::mx>>(blocks, p); break;
+        }
+    });
+}
+
+template <class Codec, class Runner>
+void quantize_weights(Runner& runner, ConstTensorView w, const QuantizeOptions& options, QuantizedView along_k,
+                      QuantizedView along_n) {
+    const bool square = options.scaling == Scaling::blockwise;
+    const bool has_k = !along_k.data.null(), has_n = !along_n.data.null();
+    if (has_k && !has_n && !square) return detail::rows<Codec>(runner, w, options, along_k);
+
+    const int inner = options.scaling == Scaling::rowwise ? -1 : 2;
+    detail::TileJob job;
+    job.input = w.format;
+    job.groups = w.size(0);
+    job.uniform_rows = w.size(1);
+    job.rows = w.size(0) * w.size(1);
+    TileParams& p = job.params;
+    p.rule = detail::rule_of(options);
+    detail::set_input(p.operand[0], w);
+    if (has_n) {
+        TileOperand& o = p.operand[0];
+        o.column_data = static_cast<u8*>(along_n.data.data);
+        o.column_data_stride[0] = along_n.data.stride(0);
+        o.column_data_stride[1] = along_n.data.stride(1);
+        o.column_data_aligned = detail::rows_aligned(along_n.data);
+        o.column_scale = detail::scale_out(along_n, 0, 1, inner);
+    }
+    if (has_k) {
+        p.row_data = static_cast<u8*>(along_k.data.data);
+        p.row_data_stride[0] = along_k.data.stride(0);
+        p.row_data_stride[1] = along_k.data.stride(1);
+        p.row_scale = detail::scale_out(along_k, 0, 1, inner);
+    }
+    detail::tiles<Codec>(runner, job, square ? TileScales::square : detail::scales_of(options.scaling), has_k);
+}
+
+}  // namespace octet::gpu

@@ -1,0 +1,61 @@
+// What a portable GPU kernel may use: threads, shuffles, a block barrier, shared memory, 16-byte accesses, order-free
+// atomics and 8-bit converts. A kernel is a struct
+//
+//     struct Kernel {
+//         static constexpr int threads = 256;
+//         static constexpr int blocks_per_core = 4;  // that registers should allow at once
+//         struct Params { ... };                     // passed by value
+//         struct Shared { ... };                     // one block's shared memory, plain arrays
+//         template <class Thread>
+//         OCTET_GPU static void run(Thread& t, const Params& p, Shared& s);
+//     };
+//
+// and reaches everything below through `t`, so that the same source runs on a GPU (simt::CudaThread here) and on a
+// machine without one (tests/emulator, which checks every shared-memory access and every barrier).
+//
+// A kernel must not ask how wide a warp is. Shuffles reach 16 lanes away at most, so that any 32 neighbouring threads
+// work together on 32-wide and on 64-wide hardware alike.
+#pragma once
+
+#include <cstdint>
+
+#include "octet/format.hpp"
+
+#if defined(__CUDACC__) || defined(__HIPCC__)
+#define OCTET_GPU __device__ __forceinline__
+#define OCTET_UNROLL _Pragma("unroll")
+#else
+#define OCTET_GPU inline
+#define OCTET_UNROLL
+#endif
+
+namespace octet::simt {
+
+using i32 = std::int32_t;
+using i64 = std::int64_t;
+using u8 = std::uint8_t;
+using u16 = std::uint16_t;
+using u32 = std::uint32_t;
+using u64 = std::uint64_t;
+
+struct alignas(16) Vec16 {  // 16 bytes: one wide load or store
+    u32 word[4];
+};
+struct alignas(8) Vec8 {
+    u32 word[2];
+};
+
+// Threads that shuffle with each other.
+inline constexpr int unit = 32;
+
+// How long the memory system should hold on to what is read or written.
+enum class Reuse {
+    normal,
+    stream,  // not read again soon: leave the caches to others
+};
+
+}  // namespace octet::simt
+
+#if defined(__CUDACC__)
+#include "gpu/simt_cuda.hpp"
+#endif

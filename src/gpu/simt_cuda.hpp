@@ -1,0 +1,112 @@
+// The CUDA side of simt.hpp.
+#pragma once
+
+#include <type_traits>
+
+#include "gpu/simt.hpp"
+
+namespace octet::simt {
+
+struct CudaThread {
+    // ---- where am I
+    OCTET_GPU static int thread() { return static_cast<int>(threadIdx.x); }
+    OCTET_GPU static int threads() { return static_cast<int>(blockDim.x); }
+    OCTET_GPU static u32 block() { return blockIdx.x; }
+    OCTET_GPU static u32 blocks() { return gridDim.x; }
+
+    // ---- together
+    OCTET_GPU static u32 shuffle_xor(u32 value, int mask) { return __shfl_xor_sync(0xFFFFFFFFu, value, mask, unit); }
+    OCTET_GPU static void barrier() { __syncthreads(); }
+
+    // ---- shared memory
+    template <class T>
+    OCTET_GPU static T load_shared(const T* from) { return *from; }
+    template <class T, class V>
+    OCTET_GPU static void store_shared(T* to, V value) { *to = value; }
+
+    // Shared memory to read in place, more than once: const T& x = t.borrow_shared(&s.x);
+    template <class T>
+    OCTET_GPU static const T& borrow_shared(const T* from) { return *from; }
+
+    // ---- global memory
+    template <Reuse reuse = Reuse::normal>
+    OCTET_GPU static Vec16 load16(const void* from) {
+        Vec16 v;
+        if constexpr (reuse == Reuse::stream) {
+            u64 first_to_go;
+            asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(first_to_go));
+            asm volatile("ld.global.nc.L1::no_allocate.L2::cache_hint.v4.u32 {%0, %1, %2, %3}, [%4], %5;"
+                         : "=r"(v.word[0]), "=r"(v.word[1]), "=r"(v.word[2]), "=r"(v.word[3])
+                         : "l"(__cvta_generic_to_global(from)), "l"(first_to_go));
+        } else {
+            asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+                         : "=r"(v.word[0]), "=r"(v.word[1]), "=r"(v.word[2]), "=r"(v.word[3])
+                         : "l"(__cvta_generic_to_global(from)));
+        }
+        return v;
+    }
+    OCTET_GPU static void store16(void* to, Vec16 v) {
+        __stcs(static_cast<uint4*>(to), make_uint4(v.word[0], v.word[1], v.word[2], v.word[3]));
+    }
+    OCTET_GPU static void store8(void* to, Vec8 v) { __stcs(static_cast<uint2*>(to), make_uint2(v.word[0], v.word[1])); }
+    template <class T>
+    OCTET_GPU static T load(const T* from) { return __ldg(from); }
+    template <class T>
+    OCTET_GPU static void store(T* to, T value) { *to = value; }
+
+    // ---- across blocks. Maxima and counts come out the same in any order.
+    OCTET_GPU static void atomic_max(u32* to, u32 value) { atomicMax(to, value); }
+    OCTET_GPU static u32 atomic_add(u32* to, u32 value) { return atomicAdd(to, value); }
+    // Adds one after everything the block did before its last barrier: what others see once they see the count.
+    OCTET_GPU static void signal(u32* counter) {
+        __threadfence();
+        atomicAdd(counter, 1u);
+    }
+    OCTET_GPU static void wait(const u32* counter, u32 count) {
+        u32 seen;
+        while (true) {
+            asm volatile("ld.acquire.gpu.global.u32 %0, [%1];"
+                         : "=r"(seen)
+                         : "l"(__cvta_generic_to_global(counter))
+                         : "memory");
+            if (seen >= count) return;
+            __nanosleep(64);
+        }
+    }
+    // What other blocks wrote during this launch: past this multiprocessor's own cache.
+    OCTET_GPU static u32 load_fresh(const u32* from) { return __ldcg(from); }
+
+    // ---- arithmetic
+    OCTET_GPU static u32 max_u16x2(u32 a, u32 b) { return __vmaxu2(a, b); }
+    OCTET_GPU static u32 permute_bytes(u32 a, u32 b, u32 selector) { return __byte_perm(a, b, selector); }
+
+    // Two and four elements to 8 bits, the first in the lowest byte.
+    template <class Codec>
+    OCTET_GPU static u32 encode2(float first, float second) {
+        if constexpr (std::is_same_v<Codec, E4M3>) {
+            u16 pair;
+            asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(second), "f"(first));
+            return pair;
+        } else if constexpr (std::is_same_v<Codec, E5M2>) {
+            u16 pair;
+            asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(second), "f"(first));
+            return pair;
+        } else {
+            return static_cast<u32>(Codec::encode(first)) | static_cast<u32>(Codec::encode(second)) << 8;
+        }
+    }
+    template <class Codec>
+    OCTET_GPU static u32 encode4(float a, float b, float c, float d) {
+        return encode2<Codec>(a, b) | encode2<Codec>(c, d) << 16;
+    }
+};
+
+template <class Kernel>
+__global__ void __launch_bounds__(Kernel::threads, Kernel::blocks_per_core)
+    entry(const __grid_constant__ typename Kernel::Params params) {
+    extern __shared__ __align__(16) unsigned char memory[];
+    CudaThread thread;
+    Kernel::run(thread, params, *reinterpret_cast<typename Kernel::Shared*>(memory));
+}
+
+}  // namespace octet::simt

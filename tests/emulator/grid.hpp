@@ -1,0 +1,367 @@
+// A GPU for tests: runs a kernel of src/gpu (see gpu/simt.hpp) with every thread a fiber, real barriers and shuffles,
+// and warps 32 or 64 wide. What a GPU would pass over in silence is an error here:
+//
+//   - a barrier that only part of a block reaches, or that its threads reach at different places;
+//   - a shuffle that only part of a warp reaches (64 wide: whose partner is not there);
+//   - a read of shared memory that nobody wrote;
+//   - shared memory touched by two threads, one of them writing, with no barrier or shuffle between;
+//   - a 16- or 8-byte access that is not aligned to its size;
+//   - threads that wait for a count nobody will reach.
+#pragma once
+
+#include <cstring>
+#include <deque>
+#include <memory>
+#include <source_location>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "emulator/fiber.hpp"
+#include "gpu/simt.hpp"
+
+namespace octet::emulator {
+
+using namespace octet::simt;
+
+class EmulatorError : public std::runtime_error {
+public:
+    using std::runtime_error::runtime_error;
+};
+
+enum class State { ready, at_shuffle, at_barrier, waiting, done };
+
+// What is known of one byte of shared memory. Times count barriers of the block, and shuffles of the warp.
+struct ShadowByte {
+    std::int32_t writer = -1, reader = -1;  // threads
+    std::uint32_t written = 0, read = 0;    // at this time of the block
+    std::uint32_t written_warp = 0, read_warp = 0;
+};
+
+struct Block;
+
+struct Lane {
+    Fiber fiber;
+    Block* block = nullptr;
+    int thread = 0;
+    State state = State::done;
+    std::uint32_t shuffle_value = 0, shuffle_result = 0;
+    int shuffle_mask = 0;
+    std::source_location barrier_place{};
+    const u32* waits_for = nullptr;
+    u32 wait_count = 0;
+};
+
+struct Block {
+    u32 index = 0, grid_blocks = 0;
+    int threads = 0, width = 32;
+    u32 time = 1;
+    std::vector<u32> warp_time;
+    std::deque<Lane> lanes;
+    std::vector<ShadowByte> shadow;
+    std::unique_ptr<std::byte[]> shared_storage;
+    std::byte* shared = nullptr;
+    std::size_t shared_bytes = 0;
+    std::string error;
+    void (*body)(Lane&) = nullptr;
+    const void* params = nullptr;
+};
+
+// What a kernel sees.
+class Thread {
+public:
+    explicit Thread(Lane& lane) : lane_(lane), block_(*lane.block) {}
+
+    int thread() const { return lane_.thread; }
+    int threads() const { return block_.threads; }
+    u32 block() const { return block_.index; }
+    u32 blocks() const { return block_.grid_blocks; }
+
+    u32 shuffle_xor(u32 value, int mask) {
+        lane_.shuffle_value = value;
+        lane_.shuffle_mask = mask;
+        pause_as(State::at_shuffle);
+        return lane_.shuffle_result;
+    }
+    void barrier(std::source_location place = std::source_location::current()) {
+        lane_.barrier_place = place;
+        pause_as(State::at_barrier);
+    }
+
+    template <class T>
+    T load_shared(const T* from) {
+        touch(from, sizeof(T), false);
+        T value;
+        std::memcpy(&value, from, sizeof(T));
+        return value;
+    }
+    template <class T>
+    T borrow_shared(const T* from) { return load_shared(from); }
+    template <class T, class V>
+    void store_shared(T* to, V value) {
+        touch(to, sizeof(T), true);
+        const T converted = static_cast<T>(value);
+        std::memcpy(to, &converted, sizeof(T));
+    }
+
+    template <Reuse = Reuse::normal>
+    Vec16 load16(const void* from) { return wide_load<Vec16>(from); }
+    void store16(void* to, Vec16 v) { wide_store(to, v); }
+    void store8(void* to, Vec8 v) { wide_store(to, v); }
+    template <class T>
+    T load(const T* from) { return *from; }
+    template <class T>
+    void store(T* to, T value) { *to = value; }
+
+    void atomic_max(u32* to, u32 value) { *to = value > *to ? value : *to; }
+    u32 atomic_add(u32* to, u32 value) {
+        const u32 before = *to;
+        *to += value;
+        return before;
+    }
+    void signal(u32* counter) { ++*counter; }
+    void wait(const u32* counter, u32 count) {
+        if (*counter >= count) return;
+        lane_.waits_for = counter;
+        lane_.wait_count = count;
+        pause_as(State::waiting);
+    }
+    u32 load_fresh(const u32* from) { return *from; }
+
+    static u32 max_u16x2(u32 a, u32 b) {
+        const u32 low = (a & 0xFFFFu) > (b & 0xFFFFu) ? a & 0xFFFFu : b & 0xFFFFu;
+        const u32 high = (a >> 16) > (b >> 16) ? a >> 16 : b >> 16;
+        return high << 16 | low;
+    }
+    static u32 permute_bytes(u32 a, u32 b, u32 selector) {
+        const u64 both = static_cast<u64>(b) << 32 | a;
+        u32 result = 0;
+        for (int i = 0; i < 4; ++i)
+            result |= static_cast<u32>(both >> (8 * (selector >> (4 * i) & 7u)) & 0xFFu) << (8 * i);
+        return result;
+    }
+    template <class Codec>
+    static u32 encode2(float first, float second) {
+        return static_cast<u32>(Codec::encode(first)) | static_cast<u32>(Codec::encode(second)) << 8;
+    }
+    template <class Codec>
+    static u32 encode4(float a, float b, float c, float d) {
+        return encode2<Codec>(a, b) | encode2<Codec>(c, d) << 16;
+    }
+
+private:
+    void pause_as(State state) {
+        lane_.state = state;
+        lane_.fiber.yield();
+    }
+
+    template <class... Parts>
+    [[noreturn]] void report(const Parts&... parts) {
+        std::ostringstream text;
+        text << "thread " << lane_.thread << " of block " << block_.index << ": ";
+        (text << ... << parts);
+        throw EmulatorError(text.str());
+    }
+
+    template <class V>
+    V wide_load(const void* from) {
+        check_alignment(from, sizeof(V), "load");
+        V v;
+        std::memcpy(&v, from, sizeof(V));
+        return v;
+    }
+    template <class V>
+    void wide_store(void* to, const V& v) {
+        check_alignment(to, sizeof(V), "store");
+        std::memcpy(to, &v, sizeof(V));
+    }
+    void check_alignment(const void* at, std::size_t size, const char* what) {
+        if (reinterpret_cast<std::uintptr_t>(at) % size != 0) report("a ", size, "-byte ", what, " that is not aligned");
+    }
+
+    // Two threads of a block may touch one byte, one of them writing, only with a barrier between, or a shuffle where
+    // they are of one warp.
+    bool apart(std::int32_t other, u32 time, u32 warp_time) const {
+        if (other < 0 || other == lane_.thread || time < block_.time) return true;
+        const int warp = lane_.thread / block_.width;
+        return other / block_.width == warp && warp_time < block_.warp_time[static_cast<std::size_t>(warp)];
+    }
+
+    void touch(const void* at, std::size_t size, bool writes) {
+        const auto offset = static_cast<std::size_t>(static_cast<const std::byte*>(at) - block_.shared);
+        if (static_cast<const std::byte*>(at) < block_.shared || offset + size > block_.shared_bytes)
+            report("shared memory access outside of it, at byte ", offset);
+        const u32 warp_time = block_.warp_time[static_cast<std::size_t>(lane_.thread / block_.width)];
+        for (std::size_t i = offset; i < offset + size; ++i) {
+            ShadowByte& b = block_.shadow[i];
+            if (!writes && b.writer < 0) report("read of shared memory that nobody wrote, at byte ", i);
+            if (!apart(b.writer, b.written, b.written_warp))
+                report("race in shared memory at byte ", i, " with thread ", b.writer, ", which wrote it");
+            if (writes) {
+                if (!apart(b.reader, b.read, b.read_warp))
+                    report("race in shared memory at byte ", i, " with thread ", b.reader, ", which read it");
+                b.writer = lane_.thread;
+                b.written = block_.time;
+                b.written_warp = warp_time;
+            } else {
+                b.reader = lane_.thread;
+                b.read = block_.time;
+                b.read_warp = warp_time;
+            }
+        }
+    }
+
+    Lane& lane_;
+    Block& block_;
+};
+
+namespace detail {
+
+template <class Kernel>
+void body(Lane& lane) {
+    Thread thread(lane);
+    Kernel::run(thread, *static_cast<const typename Kernel::Params*>(lane.block->params),
+                *reinterpret_cast<typename Kernel::Shared*>(lane.block->shared));
+}
+
+inline void enter(void* argument) {
+    Lane& lane = *static_cast<Lane*>(argument);
+    try {
+        lane.block->body(lane);
+    } catch (const std::exception& error) {
+        if (lane.block->error.empty()) lane.block->error = error.what();
+    }
+    lane.state = State::done;
+}
+
+// Runs a warp until no lane of it can go on.
+inline bool run_warp(Block& block, int warp) {
+    const int first = warp * block.width, end = std::min(first + block.width, block.threads);
+    bool moved = false;
+    while (true) {
+        int shuffling = 0, blocked = 0;
+        for (int i = first; i < end; ++i) {
+            Lane& lane = block.lanes[static_cast<std::size_t>(i)];
+            if (lane.state == State::waiting && *lane.waits_for >= lane.wait_count) lane.state = State::ready;
+            if (lane.state == State::ready) {
+                lane.fiber.resume();
+                moved = true;
+                if (!block.error.empty()) return true;
+            }
+            if (lane.state == State::at_shuffle) ++shuffling;
+            else ++blocked;
+        }
+        if (shuffling == 0) return moved;
+        bool waiting = false;
+        for (int i = first; i < end; ++i) waiting = waiting || block.lanes[static_cast<std::size_t>(i)].state == State::waiting;
+        if (waiting) return moved;
+        if (block.width == 32 && blocked != 0) {
+            block.error = "a shuffle was reached by " + std::to_string(shuffling) + " of the " + std::to_string(end - first) +
+                          " threads of warp " + std::to_string(warp);
+            return true;
+        }
+        for (int i = first; i < end; ++i) {
+            Lane& lane = block.lanes[static_cast<std::size_t>(i)];
+            if (lane.state != State::at_shuffle) continue;
+            const int other = first + ((i - first) ^ lane.shuffle_mask);
+            const bool there = other < end && block.lanes[static_cast<std::size_t>(other)].state == State::at_shuffle &&
+                               block.lanes[static_cast<std::size_t>(other)].shuffle_mask == lane.shuffle_mask;
+            if (!there) {
+                block.error = "a shuffle of thread " + std::to_string(i) + " has no partner: thread " + std::to_string(other) +
+                              " did not reach it";
+                return true;
+            }
+            lane.shuffle_result = block.lanes[static_cast<std::size_t>(other)].shuffle_value;
+        }
+        for (int i = first; i < end; ++i) {
+            Lane& lane = block.lanes[static_cast<std::size_t>(i)];
+            if (lane.state == State::at_shuffle) lane.state = State::ready;
+        }
+        ++block.warp_time[static_cast<std::size_t>(warp)];
+    }
+}
+
+// Runs a block until none of its threads can go on. Returns whether any did.
+inline bool run_block(Block& block) {
+    const int warps = (block.threads + block.width - 1) / block.width;
+    bool moved = false;
+    while (true) {
+        for (int warp = 0; warp < warps; ++warp) {
+            moved = run_warp(block, warp) || moved;
+            if (!block.error.empty()) return true;
+        }
+        int at_barrier = 0, done = 0;
+        for (const Lane& lane : block.lanes) {
+            at_barrier += lane.state == State::at_barrier;
+            done += lane.state == State::done;
+        }
+        if (at_barrier == 0 || at_barrier + done < block.threads) return moved;
+        const auto& place = block.lanes[0].barrier_place;
+        for (const Lane& lane : block.lanes) {
+            const bool same = lane.state == State::at_barrier && lane.barrier_place.line() == place.line() &&
+                              std::strcmp(lane.barrier_place.file_name(), place.file_name()) == 0;
+            if (same) continue;
+            block.error = "a barrier was reached by only part of block " + std::to_string(block.index) + ": thread " +
+                          std::to_string(lane.thread) + (lane.state == State::done ? " has ended" : " is at another one");
+            return true;
+        }
+        ++block.time;
+        for (Lane& lane : block.lanes) lane.state = State::ready;
+    }
+}
+
+}  // namespace detail
+
+// Runs `blocks` blocks, `together` of them at a time.
+template <class Kernel>
+void launch(i64 blocks, const typename Kernel::Params& params, int width, int together) {
+    using Shared = typename Kernel::Shared;
+    static thread_local std::deque<Block> pool;  // stacks are dear; they are kept
+    if (pool.size() < static_cast<std::size_t>(together)) pool.resize(static_cast<std::size_t>(together));
+    for (i64 start = 0; start < blocks; start += together) {
+        const i64 count = std::min<i64>(together, blocks - start);
+        for (i64 b = 0; b < count; ++b) {
+            Block& block = pool[static_cast<std::size_t>(b)];
+            block.index = static_cast<u32>(start + b);
+            block.grid_blocks = static_cast<u32>(blocks);
+            block.threads = Kernel::threads;
+            block.width = width;
+            block.time = 1;
+            block.warp_time.assign(static_cast<std::size_t>((Kernel::threads + width - 1) / width), 1);
+            block.shared_bytes = sizeof(Shared);
+            block.shared_storage = std::make_unique<std::byte[]>(sizeof(Shared) + 64);
+            void* at = block.shared_storage.get();
+            std::size_t room = sizeof(Shared) + 64;
+            block.shared = static_cast<std::byte*>(std::align(16, sizeof(Shared), at, room));
+            std::memset(block.shared, 0xA5, sizeof(Shared));
+            block.shadow.assign(sizeof(Shared), {});
+            block.error.clear();
+            block.body = &detail::body<Kernel>;
+            block.params = &params;
+            while (block.lanes.size() < static_cast<std::size_t>(Kernel::threads)) block.lanes.emplace_back();
+            while (block.lanes.size() > static_cast<std::size_t>(Kernel::threads)) block.lanes.pop_back();
+            for (int i = 0; i < Kernel::threads; ++i) {
+                Lane& lane = block.lanes[static_cast<std::size_t>(i)];
+                lane.block = &block;
+                lane.thread = i;
+                lane.state = State::ready;
+                lane.fiber.start(&detail::enter, &lane);
+            }
+        }
+        bool left = true;
+        while (left) {
+            left = false;
+            bool moved = false;
+            for (i64 b = 0; b < count; ++b) {
+                Block& block = pool[static_cast<std::size_t>(b)];
+                moved = detail::run_block(block) || moved;
+                if (!block.error.empty()) throw EmulatorError(block.error);
+                for (const Lane& lane : block.lanes) left = left || lane.state != State::done;
+            }
+            if (left && !moved) throw EmulatorError("threads wait for a count that nobody will reach");
+        }
+    }
+}
+
+}  // namespace octet::emulator

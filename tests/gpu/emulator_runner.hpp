@@ -1,0 +1,43 @@
+// Runs the calls of gpu/ops.hpp in the emulator: the Runner of the tests.
+#pragma once
+
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "emulator/grid.hpp"
+#include "gpu/layout_ops.hpp"
+
+namespace octet::gpu {
+
+class EmulatorRunner {
+public:
+    EmulatorRunner(int width, std::int64_t blocks, const QuantizerTuning& tuning) : width_(width), blocks_(blocks), tuning_(tuning) {}
+
+    const QuantizerTuning& tuning() const { return tuning_; }
+    void* workspace(std::int64_t bytes) {
+        memory_.push_back(std::make_unique<std::byte[]>(static_cast<std::size_t>(bytes) + 256));
+        void* at = memory_.back().get();
+        std::size_t room = static_cast<std::size_t>(bytes) + 256;
+        std::memset(at, 0xCD, room);  // what a kernel must set itself
+        return std::align(256, static_cast<std::size_t>(bytes), at, room);
+    }
+    template <class Kernel>
+    std::int64_t resident() { return blocks_; }
+    template <class Kernel>
+    void launch(std::int64_t blocks, const typename Kernel::Params& params) {
+        emulator::launch<Kernel>(blocks, params, width_, 2);
+    }
+    template <class Kernel>
+    void launch_together(std::int64_t blocks, const typename Kernel::Params& params) {
+        emulator::launch<Kernel>(blocks, params, width_, static_cast<int>(blocks));
+    }
+
+private:
+    int width_;
+    std::int64_t blocks_;
+    QuantizerTuning tuning_;
+    std::vector<std::unique_ptr<std::byte[]>> memory_;
+};
+
+}  // namespace octet::gpu

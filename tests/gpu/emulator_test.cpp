@@ -1,0 +1,123 @@
+// The emulator itself: it must see what a GPU would pass over in silence.
+#include "emulator/grid.hpp"
+
+#include <gtest/gtest.h>
+
+namespace octet::emulator {
+namespace {
+
+struct Params {
+    u32* out;
+    int which;
+};
+
+struct ProbeKernel {
+    static constexpr int threads = 128;
+    using Params = emulator::Params;
+    struct Shared {
+        u32 value[128];
+    };
+    template <class T>
+    static void run(T& t, const Params& p, Shared& s) {
+        const int me = t.thread();
+        switch (p.which) {
+            case 0:  // sound: reverse through shared memory, then a sum over 32 threads
+            {
+                t.store_shared(&s.value[me], static_cast<u32>(me));
+                t.barrier();
+                u32 value = t.load_shared(&s.value[127 - me]);
+                for (int mask = 1; mask < 32; mask *= 2) value += t.shuffle_xor(value, mask);
+                p.out[t.block() * 128 + static_cast<u32>(me)] = value;
+                break;
+            }
+            case 1:  // half of the block skips the barrier
+                if (me < 64) t.barrier();
+                break;
+            case 2:  // both halves meet a barrier, but not the same one
+                if (me < 64) {
+                    t.barrier();
+                } else {
+                    t.barrier();
+                }
+                break;
+            case 3:  // nobody wrote value[1]
+                if (me == 0) t.store_shared(&s.value[0], 1u);
+                t.barrier();
+                p.out[me] = t.load_shared(&s.value[1]);
+                break;
+            case 4:  // no barrier between the write and the read
+                t.store_shared(&s.value[me], 1u);
+                p.out[me] = t.load_shared(&s.value[(me + 64) % 128]);
+                break;
+            case 5:  // no barrier between the read and the next write
+                t.store_shared(&s.value[me], 1u);
+                t.barrier();
+                p.out[me] = t.load_shared(&s.value[(me + 64) % 128]);
+                t.store_shared(&s.value[me], 2u);
+                break;
+            case 6:  // part of a warp shuffles
+                if (me % 32 < 7) p.out[me] = t.shuffle_xor(1u, 1);
+                break;
+            case 7:  // nobody ever signals
+                if (me == 0) t.wait(p.out, 1u);
+                t.barrier();
+                break;
+            case 8: t.load16(reinterpret_cast<const unsigned char*>(p.out) + 4); break;
+            default:  // blocks wait for each other
+                if (me == 0) {
+                    t.signal(p.out);
+                    t.wait(p.out, t.blocks());
+                }
+                t.barrier();
+                break;
+        }
+    }
+};
+
+std::string error_of(int which, int width) {
+    alignas(16) u32 out[256] = {};
+    try {
+        launch<ProbeKernel>(2, {out, which}, width, 2);
+    } catch (const EmulatorError& error) {
+        return error.what();
+    }
+    return "";
+}
+
+class Emulator : public testing::TestWithParam<int> {};
+
+TEST_P(Emulator, RunsBarriersAndShuffles) {
+    u32 out[256] = {};
+    launch<ProbeKernel>(2, {out, 0}, GetParam(), 2);
+    for (u32 i = 0; i < 256; ++i) {
+        const u32 first = 96 - i % 128 / 32 * 32;  // of the 32 reversed values
+        EXPECT_EQ(out[i], 32 * first + 31 * 16);
+    }
+}
+
+TEST_P(Emulator, ReportsABarrierReachedByPartOfABlock) {
+    EXPECT_NE(error_of(1, GetParam()).find("barrier was reached by only part"), std::string::npos);
+    EXPECT_NE(error_of(2, GetParam()).find("barrier was reached by only part"), std::string::npos);
+}
+
+TEST_P(Emulator, ReportsSharedMemoryThatNobodyWrote) {
+    EXPECT_NE(error_of(3, GetParam()).find("nobody wrote"), std::string::npos);
+}
+
+TEST_P(Emulator, ReportsRacesInSharedMemory) {
+    EXPECT_NE(error_of(4, GetParam()), "");
+    EXPECT_NE(error_of(5, GetParam()).find("race"), std::string::npos);
+}
+
+TEST_P(Emulator, ReportsShufflesOfPartOfAWarp) { EXPECT_NE(error_of(6, GetParam()).find("shuffle"), std::string::npos); }
+
+TEST_P(Emulator, ReportsWaitsWithoutEnd) { EXPECT_NE(error_of(7, GetParam()).find("nobody will reach"), std::string::npos); }
+
+TEST_P(Emulator, ReportsMisalignedAccess) { EXPECT_NE(error_of(8, GetParam()).find("aligned"), std::string::npos); }
+
+TEST_P(Emulator, RunsBlocksThatWaitForEachOther) { EXPECT_EQ(error_of(9, GetParam()), ""); }
+
+INSTANTIATE_TEST_SUITE_P(Widths, Emulator, testing::Values(32, 64));
+
+}  // namespace
+}  // namespace octet::emulator

@@ -1,0 +1,368 @@
+// Every quantizer kernel of src/gpu in the emulator, bit for bit against the scalar reference: odd shapes, empty and
+// one-row groups, rows nobody owns, odd strides, special values, outputs poisoned beforehand.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+
+#include "gpu/emulator_runner.hpp"
+#include "octet/memory.hpp"
+#include "reference/quantize.hpp"
+
+namespace octet::gpu {
+namespace {
+
+using Random = std::mt19937_64;
+
+std::int64_t below(Random& random, std::int64_t end) {
+    return static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(end));
+}
+
+template <class T>
+T one_of(Random& random, std::initializer_list<T> choices) {
+    return choices.begin()[below(random, static_cast<std::int64_t>(choices.size()))];
+}
+
+float value_of(Random& random, int kind) {
+    std::normal_distribution<float> normal;
+    const float ordinary = normal(random);
+    switch (kind) {
+        case 1: return 0.0f * ordinary;
+        case 2: return below(random, 200) == 0 ? NAN : ordinary;
+        case 3: return below(random, 200) == 0 ? std::copysign(INFINITY, ordinary) : ordinary;
+        case 4: return ordinary * 1e-39f;
+        case 5: return std::ldexp(ordinary, static_cast<int>(below(random, 250)) - 125);
+        case 6: return static_cast<float>(below(random, 33) - 16) * 0.25f;
+        default: return ordinary;
+    }
+}
+
+// A tensor with room between its rows, so that a stray write is seen.
+struct Strided {
+    Tensor storage;
+    Extents extents;
+
+    Strided(Format format, std::initializer_list<std::int64_t> shape, std::int64_t gap) {
+        const std::vector<std::int64_t> sizes(shape);
+        extents.rank = static_cast<int>(sizes.size());
+        std::int64_t step = 1;
+        for (int axis = extents.rank - 1; axis >= 0; --axis) {
+            const auto i = static_cast<std::size_t>(axis);
+            extents.shape[i] = sizes[i];
+            extents.strides[i] = step;
+            step *= sizes[i];
+            if (axis == extents.rank - 1 && extents.rank > 1) step += gap;
+        }
+        storage = Tensor(format, {std::max<std::int64_t>(step, 1)});
+        std::memset(storage.as<unsigned char>(), 0xA5, storage.bytes());
+    }
+    TensorView view() { return {storage.as<unsigned char>(), storage.format(), extents}; }
+};
+
+Strided random_input(Random& random, Format format, std::initializer_list<std::int64_t> shape) {
+    Strided x(format, shape, one_of<std::int64_t>(random, {0, 0, 8, 3}));
+    const int kind = static_cast<int>(below(random, 7));
+    for (std::int64_t i = 0; i < x.storage.elements(); ++i) {
+        const float value = value_of(random, below(random, 60) == 0 ? static_cast<int>(below(random, 7)) : kind);
+        if (format == Format::f32) x.storage.as<float>()[i] = value;
+        else x.storage.as<std::uint16_t>()[i] = BF16::encode(value);
+    }
+    return x;
+}
+
+bool same(Format format, const unsigned char* a, const unsigned char* b) {
+    if (std::memcmp(a, b, static_cast<std::size_t>(bytes_of(format))) == 0) return true;
+    if (format == Format::f32) {
+        float x, y;
+        std::memcpy(&x, a, 4);
+        std::memcpy(&y, b, 4);
+        return std::isnan(x) && std::isnan(y);
+    }
+    if (!is_fp8(format)) return false;
+    return with_fp8(format, [&](auto codec) { return codec.is_nan(*a) && codec.is_nan(*b); });
+}
+
+void expect_same(const char* what, const Strided& expected, const Strided& given) {
+    const Format format = expected.storage.format();
+    for (std::int64_t i = 0; i < expected.storage.elements(); ++i) {
+        const auto offset = static_cast<std::size_t>(i) * static_cast<std::size_t>(bytes_of(format));
+        ASSERT_TRUE(same(format, expected.storage.as<unsigned char>() + offset, given.storage.as<unsigned char>() + offset))
+            << what << " differs at element " << i << " of its storage, shape " << to_string(expected.extents);
+    }
+}
+
+// Data, scale and inverse of one operand.
+struct Operand {
+    Strided data, scale, inverse;
+    bool mx;
+
+    Operand(const QuantizeOptions& options, std::int64_t gap, std::initializer_list<std::int64_t> data_shape,
+            std::initializer_list<std::int64_t> scale_shape)
+        : data(options.format, data_shape, gap),
+          scale(options.scaling == Scaling::mx ? Format::e8m0 : Format::f32, scale_shape, gap),
+          inverse(Format::f32, scale_shape, 0),
+          mx(options.scaling == Scaling::mx) {}
+    QuantizedView view() { return {data.view(), scale.view(), mx ? TensorView{} : inverse.view()}; }
+};
+
+void expect_same(const char* what, const Operand& expected, const Operand& given) {
+    expect_same((std::string(what) + " data").c_str(), expected.data, given.data);
+    expect_same((std::string(what) + " scale").c_str(), expected.scale, given.scale);
+    if (!expected.mx) expect_same((std::string(what) + " inverse").c_str(), expected.inverse, given.inverse);
+}
+
+struct Case {
+    Random random;
+    QuantizeOptions options;
+    Format input;
+    std::int64_t m, k, alignment, gap;
+    std::vector<std::int32_t> ends;
+    EmulatorRunner runner;
+
+    Case(std::uint64_t seed, int width, Scaling scaling) : random(seed), runner(width, 1, {}) {
+        options.scaling = scaling;
+        options.format = one_of(random, {Format::e4m3, Format::e4m3, Format::e4m3fnuz, Format::e5m2});
+        options.scale_rounding = one_of(random, {ScaleRounding::power_of_two, ScaleRounding::exact});
+        options.mx_mode = one_of(random, {MxMode::rceil, MxMode::floor, MxMode::ceil, MxMode::even});
+        input = one_of(random, {Format::bf16, Format::f32});
+        m = one_of<std::int64_t>(random, {0, 1, 5, 31, 64, 127, 128, 129, 200, 260, 384});
+        k = one_of<std::int64_t>(random, {1, 7, 8, 40, 127, 128, 136, 256, 270});
+        const std::int64_t block = block_of(scaling);
+        alignment = block == 0 ? one_of<std::int64_t>(random, {1, 2, 16, 32, 100, 128}) : block * one_of<std::int64_t>(random, {1, 2});
+        gap = one_of<std::int64_t>(random, {0, 0, 16, 5});
+        if (block) gap = 0;
+        ends.resize(static_cast<std::size_t>(one_of<std::int64_t>(random, {1, 2, 5, 33, 300})));
+        const std::int64_t owned = below(random, 3) == 0 ? below(random, m + 1) : m;
+        for (auto& end : ends) end = static_cast<std::int32_t>(below(random, owned + 1));
+        std::sort(ends.begin(), ends.end());
+        ends.back() = static_cast<std::int32_t>(owned);
+        QuantizerTuning tuning;
+        tuning.rows_vectors = one_of(random, {2, 4, 8});
+        tuning.fused_share = one_of(random, {1, 2, 3});
+        tuning.fused_pair_share = one_of(random, {0, 1, 2});
+        tuning.lag_bytes = one_of<std::int64_t>(random, {0, 1000, 100000});
+        runner = EmulatorRunner(width, one_of<std::int64_t>(random, {1, 3, 7}), tuning);
+    }
+
+    Groups groups() const { return {ends.data(), static_cast<std::int64_t>(ends.size()), {}}; }
+    Operand rows_operand() const {
+        const std::int64_t block = block_of(options.scaling);
+        if (block == 0) return Operand(options, gap, {m, k}, {m});
+        return Operand(options, gap, {m, k}, {m, ceil_div(k, block)});
+    }
+    Operand tokens_operand(std::int64_t features) const {
+        const std::int64_t block = block_of(options.scaling), count = static_cast<std::int64_t>(ends.size());
+        const std::int64_t padded = padded_bound(m, count, alignment);
+        if (block == 0) return Operand(options, gap, {features, padded}, {count, features});
+        return Operand(options, gap, {features, padded}, {features, padded / block});
+    }
+    Operand weights_operand(std::int64_t experts, std::int64_t rows, std::int64_t columns) const {
+        const std::int64_t block = block_of(options.scaling);
+        if (block == 0) return Operand(options, gap, {experts, rows, columns}, {experts, rows});
+        return Operand(options, gap, {experts, rows, columns},
+                       {experts, options.scaling == Scaling::mx ? rows : ceil_div(rows, block), ceil_div(columns, block)});
+    }
+    template <class F>
+    void with_codec(F&& f) {
+        with_fp8(options.format, [&](auto codec) { f(codec); });
+    }
+};
+
+const Execution by_reference{};
+
+void check_rows(Case& c) {
+    Strided x = random_input(c.random, c.input, {c.m, c.k});
+    Operand expected = c.rows_operand(), given = c.rows_operand();
+    reference::quantize_rows(x.view(), c.options, expected.view(), by_reference);
+    c.with_codec([&](auto codec) { quantize_rows<decltype(codec)>(c.runner, x.view(), c.options, given.view()); });
+    expect_same("rows", expected, given);
+}
+
+void check_columns(Case& c) {
+    Strided x = random_input(c.random, c.input, {c.m, c.k});
+    Operand expected = c.tokens_operand(c.k), given = c.tokens_operand(c.k);
+    reference::quantize_columns(x.view(), c.groups(), c.alignment, c.options, expected.view(), by_reference);
+    c.with_codec([&](auto codec) {
+        quantize_columns<decltype(codec)>(c.runner, x.view(), {}, c.groups(), c.alignment, c.options, given.view(), {});
+    });
+    expect_same("columns", expected, given);
+}
+
+void check_dual(Case& c) {
+    const std::int64_t other = one_of<std::int64_t>(c.random, {3, 128, 300});
+    Strided x0 = random_input(c.random, c.input, {c.m, c.k}), x1 = random_input(c.random, c.input, {c.m, other});
+    Operand expected0 = c.tokens_operand(c.k), given0 = c.tokens_operand(c.k);
+    Operand expected1 = c.tokens_operand(other), given1 = c.tokens_operand(other);
+    reference::quantize_columns_dual(x0.view(), x1.view(), c.groups(), c.alignment, c.options, expected0.view(), expected1.view(), by_reference);
+    c.with_codec([&](auto codec) {
+        quantize_columns<decltype(codec)>(c.runner, x0.view(), x1.view(), c.groups(), c.alignment, c.options, given0.view(), given1.view());
+    });
+    expect_same("first", expected0, given0);
+    expect_same("second", expected1, given1);
+}
+
+void check_pair(Case& c) {
+    Strided x = random_input(c.random, c.input, {c.m, c.k});
+    Operand expected_rows = c.rows_operand(), given_rows = c.rows_operand();
+    Operand expected = c.tokens_operand(c.k), given = c.tokens_operand(c.k);
+    reference::quantize_pair(x.view(), c.groups(), c.alignment, c.options, expected_rows.view(), expected.view(), by_reference);
+    c.with_codec([&](auto codec) {
+        quantize_pair<decltype(codec)>(c.runner, x.view(), c.groups(), c.alignment, c.options, given_rows.view(), given.view());
+    });
+    expect_same("rows", expected_rows, given_rows);
+    expect_same("columns", expected, given);
+}
+
+void check_transposed(Case& c) {
+    Strided x = random_input(c.random, c.input, {c.k, c.m});
+    Operand expected = c.tokens_operand(c.k), given = c.tokens_operand(c.k);
+    reference::quantize_transposed(x.view(), c.groups(), c.alignment, c.options, expected.view(), by_reference);
+    c.with_codec([&](auto codec) {
+        quantize_transposed<decltype(codec)>(c.runner, x.view(), c.groups(), c.alignment, c.options, given.view());
+    });
+    expect_same("transposed", expected, given);
+}
+
+void check_weights(Case& c) {
+    const std::int64_t experts = 1 + below(c.random, 3), n = std::max<std::int64_t>(1, c.m);
+    Strided w = random_input(c.random, c.input, {experts, n, c.k});
+    Operand expected_k = c.weights_operand(experts, n, c.k), given_k = c.weights_operand(experts, n, c.k);
+    Operand expected_n = c.weights_operand(experts, c.k, n), given_n = c.weights_operand(experts, c.k, n);
+    const std::int64_t which = below(c.random, 3);
+    const auto k_of = [&](Operand& o) { return which == 1 ? QuantizedView{} : o.view(); };
+    const auto n_of = [&](Operand& o) { return which == 0 ? QuantizedView{} : o.view(); };
+    reference::quantize_weights(w.view(), c.options, k_of(expected_k), n_of(expected_n), by_reference);
+    c.with_codec([&](auto codec) { quantize_weights<decltype(codec)>(c.runner, w.view(), c.options, k_of(given_k), n_of(given_n)); });
+    expect_same("along_k", expected_k, given_k);
+    expect_same("along_n", expected_n, given_n);
+}
+
+void check_dequantize(Case& c) {
+    // Of every layout, with whatever bytes a quantizer could have written.
+    Strided x = random_input(c.random, c.input, {c.m, c.k});
+    Operand q = c.rows_operand();
+    reference::quantize_rows(x.view(), c.options, q.view(), by_reference);
+    Strided expected(c.input, {c.m, c.k}, 3), given(c.input, {c.m, c.k}, 3);
+    reference::dequantize_rows(q.view(), c.options, expected.view(), by_reference);
+    dequantize_rows(c.runner, q.view(), c.options, given.view());
+    expect_same("rows", expected, given);
+
+    Operand columns = c.tokens_operand(c.k);
+    reference::quantize_columns(x.view(), c.groups(), c.alignment, c.options, columns.view(), by_reference);
+    reference::dequantize_columns(columns.view(), c.groups(), c.alignment, c.options, expected.view(), by_reference);
+    dequantize_tokens(c.runner, columns.view(), c.groups(), c.alignment, c.options, given.view(), false);
+    expect_same("columns", expected, given);
+
+    Strided expected_t(c.input, {c.k, c.m}, 0), given_t(c.input, {c.k, c.m}, 0);
+    reference::dequantize_transposed(columns.view(), c.groups(), c.alignment, c.options, expected_t.view(), by_reference);
+    dequantize_tokens(c.runner, columns.view(), c.groups(), c.alignment, c.options, given_t.view(), true);
+    expect_same("transposed", expected_t, given_t);
+
+    const std::int64_t n = std::max<std::int64_t>(1, c.m / 2);
+    Strided w = random_input(c.random, c.input, {2, n, c.k});
+    Operand along_k = c.weights_operand(2, n, c.k), along_n = c.weights_operand(2, c.k, n);
+    reference::quantize_weights(w.view(), c.options, along_k.view(), along_n.view(), by_reference);
+    for (const auto orientation : {WeightOrientation::along_k, WeightOrientation::along_n}) {
+        Operand& o = orientation == WeightOrientation::along_k ? along_k : along_n;
+        Strided expected_w(c.input, {2, n, c.k}, 1), given_w(c.input, {2, n, c.k}, 1);
+        reference::dequantize_weights(o.view(), orientation, c.options, expected_w.view(), by_reference);
+        dequantize_weights(c.runner, o.view(), orientation, c.options, given_w.view());
+        expect_same("weights", expected_w, given_w);
+    }
+}
+
+void check_padding(Case& c) {
+    const std::int64_t count = static_cast<std::int64_t>(c.ends.size()), bound = padded_bound(c.m, count, c.alignment);
+    Strided x = random_input(c.random, c.input, {c.m, c.k});
+    Strided expected(c.input, {bound, c.k}, 4), given(c.input, {bound, c.k}, 4);
+    std::vector<std::int32_t> expected_ends(c.ends.size()), given_ends(c.ends.size());
+    reference::pad_groups(x.view(), c.groups(), c.alignment, expected.view(), expected_ends.data(), by_reference);
+    pad_or_unpad(c.runner, x.view(), given.view(), c.groups(), c.m, c.alignment, given_ends.data(), false);
+    expect_same("padded", expected, given);
+    EXPECT_EQ(expected_ends, given_ends);
+    Strided back(c.input, {c.m, c.k}, 0), back_given(c.input, {c.m, c.k}, 0);
+    reference::unpad_groups(expected.view(), c.groups(), c.alignment, back.view(), by_reference);
+    pad_or_unpad(c.runner, expected.view(), back_given.view(), c.groups(), c.m, c.alignment, nullptr, true);
+    expect_same("unpadded", back, back_given);
+}
+
+void check_swizzle(Case& c) {
+    const std::int64_t columns = c.k % 20 + 1, rows = std::max<std::int64_t>(1, c.m), experts = 1 + below(c.random, 3);
+    Strided scale(Format::e8m0, {experts, rows, columns}, 3);
+    for (std::size_t i = 0; i < scale.storage.bytes(); ++i) scale.storage.as<std::uint8_t>()[i] = static_cast<std::uint8_t>(c.random());
+    const std::int64_t bytes = swizzled_rows(rows) * swizzled_columns(columns);
+    Strided expected(Format::e8m0, {experts, bytes}, 0), given(Format::e8m0, {experts, bytes}, 0);
+    reference::swizzle_scales(scale.view(), expected.view(), by_reference);
+    swizzle(c.runner, scale.view().data, given.view().data, scale.extents, nullptr, false);
+    expect_same("blocked", expected, given);
+    Strided back(Format::e8m0, {experts, rows, columns}, 3), back_given(Format::e8m0, {experts, rows, columns}, 3);
+    reference::unswizzle_scales(expected.view(), back.view(), by_reference);
+    swizzle(c.runner, expected.view().data, back_given.view().data, back.extents, nullptr, true);
+    expect_same("unblocked", back, back_given);
+
+    const Groups groups = c.groups();
+    Strided tokens(Format::e8m0, {c.m, columns}, 0);
+    for (std::size_t i = 0; i < tokens.storage.bytes(); ++i) tokens.storage.as<std::uint8_t>()[i] = static_cast<std::uint8_t>(c.random());
+    const std::int64_t grouped = swizzled_group_rows(c.m, groups.count) * swizzled_columns(columns);
+    Strided blocked(Format::e8m0, {grouped}, 0), blocked_given(Format::e8m0, {grouped}, 0);
+    reference::swizzle_group_scales(tokens.view(), groups, blocked.view(), by_reference);
+    swizzle(c.runner, tokens.view().data, blocked_given.view().data, tokens.extents, &groups, false);
+    expect_same("blocked groups", blocked, blocked_given);
+    Strided token_back(Format::e8m0, {c.m, columns}, 0), token_given(Format::e8m0, {c.m, columns}, 0);
+    reference::unswizzle_group_scales(blocked.view(), groups, token_back.view(), by_reference);
+    swizzle(c.runner, blocked.view().data, token_given.view().data, tokens.extents, &groups, true);
+    expect_same("unblocked groups", token_back, token_given);
+}
+
+struct Check {
+    const char* name;
+    void (*check)(Case&);
+    int cases;
+};
+
+constexpr Check checks[] = {{"rows", check_rows, 14},       {"columns", check_columns, 14},       {"dual", check_dual, 6},
+                            {"pair", check_pair, 14},       {"transposed", check_transposed, 10}, {"weights", check_weights, 16},
+                            {"dequantize", check_dequantize, 2}, {"padding", check_padding, 3},   {"swizzle", check_swizzle, 3}};
+
+class GpuQuantizers : public testing::TestWithParam<std::tuple<int, Scaling, int>> {};
+
+TEST_P(GpuQuantizers, EqualTheReference) {
+    const auto [which, scaling, width] = GetParam();
+    const Check& check = checks[which];
+    for (int i = 0; i < check.cases; ++i) {
+        const auto seed = static_cast<std::uint64_t>(i * 1000 + which * 10 + static_cast<int>(scaling));
+        Case c(seed, width, scaling);
+        SCOPED_TRACE(testing::Message() << check.name << ", seed " << seed << ", " << name(c.input) << " [" << c.m << ", " << c.k
+                                        << "] to " << name(c.options.format) << ", " << c.ends.size() << " groups, alignment "
+                                        << c.alignment);
+        ASSERT_NO_THROW(check.check(c));
+        if (testing::Test::HasFailure()) return;
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, GpuQuantizers,
+                         testing::Combine(testing::Range(0, static_cast<int>(std::size(checks))),
+                                          testing::Values(Scaling::rowwise, Scaling::blockwise, Scaling::mx),
+                                          testing::Values(32, 64)),
+                         [](const auto& parameter) {
+                             return std::string(checks[std::get<0>(parameter.param)].name) + "_" +
+                                    std::string(name(std::get<1>(parameter.param))) + "_" + std::to_string(std::get<2>(parameter.param));
+                         });
+
+// Offsets that decrease or run past the tensor are clamped: nothing is written outside, nothing waits for ever.
+TEST(GpuPlan, ClampsBadOffsets) {
+    const std::vector<std::int32_t> bad = {5, 3, -7, 1 << 30, 2, 9};
+    const std::vector<std::int32_t> clamped = {5, 5, 5, 20, 20, 20};
+    Random random(1);
+    Strided x = random_input(random, Format::bf16, {20, 40});
+    QuantizeOptions options;
+    const std::int64_t count = 6, padded = padded_bound(20, count, 16);
+    Operand expected(options, 0, {40, padded}, {count, 40}), given(options, 0, {40, padded}, {count, 40});
+    reference::quantize_columns(x.view(), {clamped.data(), count, {}}, 16, options, expected.view(), by_reference);
+    EmulatorRunner runner(32, 3, {});
+    quantize_columns<E4M3>(runner, x.view(), {}, {bad.data(), count, {}}, 16, options, given.view(), {});
+    expect_same("columns", expected, given);
+}
+
+}  // namespace
+}  // namespace octet::gpu
