@@ -101,6 +101,8 @@ public:
 
     // w [E, N, K], bf16 or f32: borrowed, and read whenever the cache is made anew.
     void bind_weights(ConstTensorView w);
+    // Whether forward with `kept` borrows its activation until backward: where the weight gradient is not made in 8 bits.
+    bool borrows_activation() const { return !wgrad_in_8_bits(); }
     // To be called whenever the elements of w have changed.
     void weights_changed() { cached_ = false; }
 
