@@ -8,9 +8,8 @@
 #include "ops/check.hpp"
 #include "ops/op_table.hpp"
 #include "reference/product.hpp"
-#if OCTET_HAVE_CUDA && __has_include("cuda/launch/product.hpp")
-#define OCTET_CUDA_PRODUCTS 1
-#include "cuda/launch/product.hpp"
+#if OCTET_HAVE_CUDA
+#include "cuda/products.hpp"
 #endif
 
 namespace octet {
@@ -33,7 +32,7 @@ ProductTable product_table(const Execution& on, Device device) {
         op_table(on, device);
         return {cpu::grouped_rows, cpu::grouped_wgrad};
     }
-#if OCTET_CUDA_PRODUCTS
+#if OCTET_HAVE_CUDA
     if (on.backend == Backend::cuda || (automatic && device.kind == DeviceKind::cuda)) {
         op_table(on, device);
         return {cuda::grouped_rows, cuda::grouped_wgrad};
