@@ -44,7 +44,11 @@ void format_and_shape(std::string_view what, const ConstTensorView& view, std::i
     }
 }
 
-// The span of the elements in bytes fits in 63 bits, so that no offset computed later can overflow.
+// More bytes than this no machine has: a shape or stride that spans more is a mistake. Far enough from the end of 64 bits
+// that rounding a size up to a block, or a scale layout to whole tiles, cannot overflow.
+constexpr std::int64_t most_bytes = std::int64_t{1} << 48;
+
+// Sizes and the span of the elements are such as a machine can have, so that no offset computed later can overflow.
 void addressable(std::string_view what, const ConstTensorView& view) {
     std::int64_t last = 0, count = 1;
     bool fits = true;
@@ -55,10 +59,9 @@ void addressable(std::string_view what, const ConstTensorView& view) {
         fits = fits && !__builtin_mul_overflow(view.size(axis) - 1, view.stride(axis), &reach) &&
                !__builtin_add_overflow(last, reach, &last);
     }
-    std::int64_t bytes = 0;
-    fits = fits && !__builtin_mul_overflow(last + 1, static_cast<std::int64_t>(bytes_of(view.format)), &bytes);
+    fits = fits && std::max(count, last) < most_bytes / bytes_of(view.format);
     require(fits, what, " of shape ", to_string(view.extents), " and strides ", strides_text(view.extents),
-            " spans more bytes than 63 bits can count");
+            " spans more bytes than a machine has (2^48); check the sizes");
 }
 
 void pointer(std::string_view what, const ConstTensorView& view) {
