@@ -1,13 +1,9 @@
 #include "ops/op_table.hpp"
 
+#include "cpu/quantize.hpp"
 #include "octet/error.hpp"
 #include "reference/quantize.hpp"
-#if __has_include("cpu/quantize.hpp")
-#include "cpu/quantize.hpp"
-#define OCTET_HAVE_CPU 1
-#endif
-#if OCTET_HAVE_CUDA && __has_include("cuda/launch/quantize.hpp")
-#define OCTET_CUDA_OPS 1
+#if OCTET_HAVE_CUDA
 #include "cuda/launch/quantize.hpp"
 #endif
 
@@ -25,12 +21,8 @@ namespace octet {
 namespace {
 
 constexpr OpTable reference_ops = OCTET_COLUMN(reference);
-#if OCTET_HAVE_CPU
 constexpr OpTable cpu_ops = OCTET_COLUMN(cpu);
-#else
-constexpr OpTable cpu_ops = OCTET_COLUMN(reference);
-#endif
-#if OCTET_CUDA_OPS
+#if OCTET_HAVE_CUDA
 constexpr OpTable cuda_ops = OCTET_COLUMN(cuda);
 #endif
 
@@ -52,7 +44,7 @@ const OpTable& op_table(const Execution& on, Device device) {
         case Backend::reference: return reference_ops;
         case Backend::cpu: return cpu_ops;
         case Backend::cuda:
-#if OCTET_CUDA_OPS
+#if OCTET_HAVE_CUDA
             return cuda_ops;
 #else
             fail(Status::unsupported, "this build of Octet has no CUDA backend; build it where nvcc is found");

@@ -4,6 +4,7 @@
 #include "commands.hpp"
 #include "cpu/simd.hpp"
 #include "machine.hpp"
+#include "octet/device.hpp"
 #include "octet_build_info.hpp"
 
 namespace octet::tool {
@@ -25,6 +26,10 @@ int info(bool as_json) {
     fmt::print("           cpu        Highway {}, using {}\n", build_info::highway, cpu::name(cpu::active_target()));
     fmt::print("           cuda       {}\n", cuda ? fmt::format("compiled in, CUDA {}, for sm_90a", build_info::cuda)
                                                   : std::string("not in this build: nvcc was not found"));
+    for (const DeviceInfo& gpu : gpus())
+        fmt::print("           {:<10} {}, {} multiprocessors, {:.1f} GiB, driver {}\n", to_string(gpu.device), gpu.name,
+                   gpu.multiprocessors, static_cast<double>(gpu.memory_bytes) / (1 << 30), gpu.driver);
+    if (cuda && gpus().empty()) fmt::print("                      no CUDA device or driver on this machine\n");
     fmt::print("           hip        not in this build\n");
     return 0;
 }

@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "commands.hpp"
-#include "octet/error.hpp"
+#include "octet/device.hpp"
 #include "op_case.hpp"
 #include "table.hpp"
 
@@ -50,28 +50,42 @@ std::int64_t first_difference(const Tensor& a, const Tensor& b) {
     return -1;
 }
 
-// Makes the case's call into poisoned outputs.
-std::vector<Tensor> outputs_of(const OpCase& op_case, const Execution& on) {
+// Makes the case's call into poisoned outputs on a device, and brings them back.
+std::vector<Tensor> outputs_of(const OpCase& op_case, Device device, Execution on) {
     std::vector<Tensor> outputs;
-    std::vector<TensorView> output_views;
-    std::vector<ConstTensorView> input_views;
-    for (const Tensor& input : op_case.inputs) input_views.push_back(input.view());
     for (const Tensor& like : op_case.outputs) {
         outputs.emplace_back(like.format(), like.extents());
         std::memset(outputs.back().as<std::uint8_t>(), poison, outputs.back().bytes());
     }
-    for (Tensor& output : outputs) output_views.push_back(output.view());
-    op_case.call(input_views, output_views, {op_case.ends.data(), static_cast<std::int64_t>(op_case.ends.size()), {}},
-                 on);
+    std::vector<DeviceMemory> memory;
+    const auto on_device = [&](const void* from, std::size_t bytes) {
+        memory.emplace_back(device, bytes);
+        memory.back().upload(from, bytes);
+        return memory.back().data();
+    };
+    std::vector<ConstTensorView> input_views;
+    std::vector<TensorView> output_views;
+    for (const Tensor& input : op_case.inputs)
+        input_views.emplace_back(on_device(input.as<char>(), input.bytes()), input.format(), input.extents(), device);
+    const std::size_t first_output = memory.size();
+    for (const Tensor& output : outputs)
+        output_views.emplace_back(on_device(output.as<char>(), output.bytes()), output.format(), output.extents(),
+                                  device);
+    const auto count = static_cast<std::int64_t>(op_case.ends.size());
+    const void* ends = on_device(op_case.ends.data(), op_case.ends.size() * sizeof(std::int32_t));
+    op_case.call(input_views, output_views, {static_cast<const std::int32_t*>(ends), count, device}, on);
+    synchronize(device);
+    for (std::size_t i = 0; i < outputs.size(); ++i)
+        memory[first_output + i].download(outputs[i].as<char>(), outputs[i].bytes());
     return outputs;
 }
 
 // An empty string when the backend agrees with the oracle; otherwise what differs.
-std::string check(const OpCase& op_case, const Execution& on) {
-    const std::vector<Tensor> expected = outputs_of(op_case, {.backend = Backend::reference});
+std::string check(const OpCase& op_case, Device device, const Execution& on) {
+    const std::vector<Tensor> expected = outputs_of(op_case, {}, {.backend = Backend::reference});
     std::vector<Tensor> given;
     try {
-        given = outputs_of(op_case, on);
+        given = outputs_of(op_case, device, on);
     } catch (const std::exception& error) {
         return fmt::format("it failed: {}", error.what());
     }
@@ -92,8 +106,7 @@ std::string check(const OpCase& op_case, const Execution& on) {
 }
 
 int verify(const VerifyArguments& arguments) {
-    if (arguments.device != "cpu")
-        fail(Status::unsupported, "device '", arguments.device, "' was asked for; this program verifies cpu");
+    const Device device = parse_device(arguments.device);
     const std::vector<std::string> ops = arguments.ops.empty() ? op_names() : arguments.ops;
     const bool live = isatty(STDERR_FILENO);
     Table table({"operation", "cases", "wrong", "seconds"});
@@ -106,10 +119,10 @@ int verify(const VerifyArguments& arguments) {
             if (live && i % 10 == 0) fmt::print(stderr, "\r{} {}/{}          ", op, i, arguments.cases);
             // Each case has its own seed, so that it can be run again alone.
             Random random(arguments.seed * 1'000'003 + static_cast<std::uint64_t>(i));
-            Execution on{.backend = Backend::cpu};
+            Execution on;  // automatic: the device's own backend
             on.threads = arguments.threads ? arguments.threads : 1 + i % 3;
             const OpCase op_case = random_case(op, random);
-            const std::string difference = check(op_case, on);
+            const std::string difference = check(op_case, device, on);
             if (difference.empty()) continue;
             ++wrong;
             if (failures.size() < 10)
@@ -135,7 +148,8 @@ void add_verify(CLI::App& program, Chosen& chosen) {
     CLI::App* command =
         program.add_subcommand("verify", "Check every operation on this device against the scalar oracle");
     auto arguments = std::make_shared<VerifyArguments>();
-    command->add_option("--device", arguments->device, "The device to check: cpu")->capture_default_str();
+    command->add_option("--device", arguments->device, "The device to check: cpu, cuda or cuda:N")
+        ->capture_default_str();
     command->add_option("--seed", arguments->seed, "Seed of the random cases; a failure names the seed that repeats it")
         ->capture_default_str();
     command->add_option("--cases", arguments->cases, "Random cases an operation")
