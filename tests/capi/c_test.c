@@ -1,0 +1,269 @@
+/* The C interface from C: what a C program would do with it, checked; and that errors come back as such. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "octet/octet.h"
+
+static int failures = 0;
+
+/* A failed check is reported and counted; the program goes on and its exit code says it. */
+#define CHECK(condition)                                                                                     \
+    do {                                                                                                     \
+        if (!(condition)) {                                                                                  \
+            ++failures;                                                                                      \
+            fprintf(stderr, "%s:%d: %s; last error: %s\n", __FILE__, __LINE__, #condition, octet_last_error()); \
+        }                                                                                                    \
+    } while (0)
+
+#define OK(call) CHECK((call) == OCTET_OK)
+#define REFUSED(call, text) CHECK((call) == OCTET_INVALID_ARGUMENT && strstr(octet_last_error(), (text)) != NULL)
+
+static octet_tensor* tensor(void* data, octet_format format, int32_t rank, int64_t s0, int64_t s1, int64_t s2) {
+    const int64_t shape[3] = {s0, s1, s2};
+    octet_tensor* made = NULL;
+    OK(octet_tensor_create(data, format, rank, shape, NULL, OCTET_DEVICE_CPU, 0, &made));
+    return made;
+}
+
+static octet_quantized* quantized(octet_tensor* data, octet_tensor* scale, octet_tensor* inverse) {
+    octet_quantized* made = NULL;
+    OK(octet_quantized_create(data, scale, inverse, &made));
+    /* The views were copied. */
+    octet_tensor_destroy(data);
+    octet_tensor_destroy(scale);
+    octet_tensor_destroy(inverse);
+    return made;
+}
+
+static octet_quantize_options* options(const char* scaling, const char* rounding) {
+    octet_quantize_options* made = NULL;
+    OK(octet_quantize_options_create(&made));
+    OK(octet_quantize_options_set(made, "scaling", scaling));
+    OK(octet_quantize_options_set(made, "scale_rounding", rounding));
+    return made;
+}
+
+static void versions(void) {
+    char text[32];
+    snprintf(text, sizeof text, "%d.%d.%d", OCTET_VERSION_MAJOR, OCTET_VERSION_MINOR, OCTET_VERSION_PATCH);
+    CHECK(strcmp(octet_version(), text) == 0);
+    CHECK(octet_abi_version() == OCTET_ABI_VERSION);
+    CHECK(strstr(octet_build_info(), text) != NULL);
+    CHECK(strcmp(octet_status_name(OCTET_OK), "ok") == 0);
+    CHECK(strcmp(octet_status_name(OCTET_INVALID_ARGUMENT), "invalid argument") == 0);
+    CHECK(strcmp(octet_status_name(-5), "unknown status") == 0);
+    CHECK(strcmp(octet_status_name(1000), "unknown status") == 0);
+}
+
+static void formats(void) {
+    octet_format format = -1;
+    int64_t bytes = 0;
+    OK(octet_format_parse("e4m3fnuz", &format));
+    CHECK(format == OCTET_E4M3FNUZ);
+    CHECK(strcmp(octet_format_name(OCTET_E5M2), "e5m2") == 0);
+    CHECK(octet_format_name(6) == NULL);
+    OK(octet_format_bytes(OCTET_BF16, &bytes));
+    CHECK(bytes == 2);
+    REFUSED(octet_format_parse("e3m4", &format), "e3m4");
+    REFUSED(octet_format_parse(NULL, &format), "NULL");
+    REFUSED(octet_format_parse("e4m3", NULL), "NULL");
+
+    const float values[6] = {1.0f, -0.0f, 448.0f, 1e6f, NAN, 0.0009765625f};
+    uint8_t codes[6];
+    float back[6];
+    OK(octet_encode(OCTET_E4M3, values, 6, codes));
+    CHECK(codes[0] == 0x38 && codes[1] == 0x80 && codes[2] == 0x7E && codes[3] == 0x7E && (codes[4] & 0x7F) == 0x7F);
+    CHECK(codes[5] == 0x00); /* half of the smallest subnormal: to even */
+    OK(octet_decode(OCTET_E4M3, codes, 6, back));
+    CHECK(back[0] == 1.0f && back[1] == 0.0f && signbit(back[1]) && back[3] == 448.0f && isnan(back[4]));
+    OK(octet_encode(OCTET_E4M3, NULL, 0, NULL));
+    REFUSED(octet_encode(OCTET_E4M3, NULL, 6, codes), "values");
+    REFUSED(octet_encode(OCTET_E4M3, values, -1, codes), "-1");
+    REFUSED(octet_encode(99, values, 6, codes), "99");
+}
+
+static void recipes(void) {
+    octet_recipe* recipe = NULL;
+    octet_quantize_options* made = NULL;
+    char text[128];
+    size_t needed = 0;
+    OK(octet_recipe_parse("fp8_rowwise:gradient=e5m2", &recipe));
+    OK(octet_recipe_print(recipe, NULL, 0, &needed));
+    CHECK(needed == strlen("fp8_rowwise:gradient=e5m2") + 1);
+    OK(octet_recipe_print(recipe, text, sizeof text, NULL));
+    CHECK(strcmp(text, "fp8_rowwise:gradient=e5m2") == 0);
+    REFUSED(octet_recipe_print(recipe, text, 5, &needed), "5 bytes");
+    OK(octet_quantize_options_from_recipe(recipe, OCTET_OPERAND_GRADIENT, &made));
+    OK(octet_quantize_options_get(made, "format", text, sizeof text, NULL));
+    CHECK(strcmp(text, "e5m2") == 0);
+    OK(octet_quantize_options_get(made, "scale_rounding", text, sizeof text, NULL));
+    CHECK(strcmp(text, "power_of_two") == 0);
+    octet_quantize_options_destroy(made);
+    made = NULL;
+    REFUSED(octet_quantize_options_from_recipe(recipe, 7, &made), "operand is 7");
+    CHECK(made == NULL);
+    octet_recipe_destroy(recipe);
+    recipe = NULL;
+    REFUSED(octet_recipe_parse("fp9", &recipe), "fp9");
+    CHECK(recipe == NULL);
+    OK(octet_recipe_parse("bf16", &recipe));
+    REFUSED(octet_quantize_options_from_recipe(recipe, OCTET_OPERAND_WEIGHT, &made), "bf16");
+    octet_recipe_destroy(recipe);
+}
+
+/* Two rows, a scale each: quantize, look at the bits, and go back. */
+static void rows(octet_backend backend) {
+    float x[2][4] = {{1.0f, -2.0f, 0.5f, 3.5f}, {0.0f, -0.0f, 0.0f, 0.0f}};
+    uint8_t data[2][4];
+    float scale[2], inverse[2], back[2][4];
+    octet_execution* on = NULL;
+    OK(octet_execution_create(&on));
+    OK(octet_execution_set_backend(on, backend));
+    OK(octet_execution_set_threads(on, 1));
+    REFUSED(octet_execution_set_threads(on, -1), "-1");
+    REFUSED(octet_execution_set_backend(on, 17), "17");
+    octet_quantize_options* how = options("rowwise", "power_of_two");
+    octet_tensor* from = tensor(x, OCTET_F32, 2, 2, 4, 0);
+    octet_quantized* out = quantized(tensor(data, OCTET_E4M3, 2, 2, 4, 0), tensor(scale, OCTET_F32, 1, 2, 0, 0),
+                                     tensor(inverse, OCTET_F32, 1, 2, 0, 0));
+    OK(octet_quantize_rows(from, how, out, on));
+    CHECK(scale[0] == 128.0f && inverse[0] == 1.0f / 128.0f); /* 448 / 3.5 = 128 */
+    CHECK(scale[1] == 281474976710656.0f);                    /* all zero: 2^48 */
+    CHECK(data[0][3] == 0x7E && data[1][0] == 0x00 && data[1][1] == 0x80);
+    octet_tensor* to = tensor(back, OCTET_F32, 2, 2, 4, 0);
+    OK(octet_dequantize_rows(out, how, to, on));
+    CHECK(memcmp(back, x, sizeof x) == 0);
+    OK(octet_quantize_rows(from, how, out, NULL)); /* the default execution */
+
+    /* Errors: a status, a text that names the function and the value, and nothing written. */
+    uint8_t kept[2][4];
+    memcpy(kept, data, sizeof data);
+    REFUSED(octet_quantize_rows(NULL, how, out, on), "octet_quantize_rows: x is NULL");
+    REFUSED(octet_quantize_rows(from, NULL, out, on), "options is NULL");
+    REFUSED(octet_quantize_rows(from, how, NULL, on), "out is NULL");
+    REFUSED(octet_quantize_rows((octet_tensor*)how, how, out, on), "not a handle of the kind");
+    OK(octet_tensor_set_data(from, NULL));
+    REFUSED(octet_quantize_rows(from, how, out, on), "null");
+    OK(octet_tensor_set_data(from, data)); /* overlaps the output, and is f32 at a byte's address perhaps */
+    CHECK(octet_quantize_rows(from, how, out, on) == OCTET_INVALID_ARGUMENT);
+    CHECK(memcmp(kept, data, sizeof data) == 0);
+    octet_tensor_destroy(from);
+    octet_tensor_destroy(to);
+    octet_quantized_destroy(out);
+    octet_quantize_options_destroy(how);
+    octet_execution_destroy(on);
+}
+
+/* Columns per group: three groups, one of them empty, each starting on a multiple of 4. */
+static void columns(void) {
+    enum { M = 5, K = 2, G = 3, P = 16 };
+    float x[M][K] = {{1, 10}, {2, 20}, {4, 40}, {7, 70}, {9, 90}};
+    const int32_t ends[G] = {3, 3, 4}; /* the last row belongs to nobody */
+    uint8_t data[K][P];
+    float scale[G][K], back[M][K];
+    int64_t bound = 0;
+    OK(octet_padded_bound(M, G, 4, &bound));
+    CHECK(bound <= P);
+    memset(data, 0xEE, sizeof data);
+    for (int i = 0; i < M * K; ++i) back[i / K][i % K] = -1.0f;
+    octet_groups* groups = NULL;
+    OK(octet_groups_create(ends, G, OCTET_DEVICE_CPU, 0, &groups));
+    octet_quantize_options* how = options("rowwise", "exact");
+    octet_tensor* from = tensor(x, OCTET_F32, 2, M, K, 0);
+    octet_tensor* to = tensor(back, OCTET_F32, 2, M, K, 0);
+    octet_quantized* out = quantized(tensor(data, OCTET_E4M3, 2, K, P, 0), tensor(scale, OCTET_F32, 2, G, K, 0), NULL);
+    OK(octet_quantize_columns(from, groups, 4, how, out, NULL));
+    CHECK(scale[0][0] == 112.0f && scale[2][1] == (float)(448.0 / 70.0));
+    CHECK(data[0][2] == 0x7E && data[0][3] == 0x00); /* 4 * 112 = 448, then the tail of the first group */
+    CHECK(data[0][4] == 0x7E);                       /* the empty group takes no room */
+    OK(octet_dequantize_columns(out, groups, 4, how, to, NULL));
+    CHECK(back[2][0] == 4.0f && back[3][0] == 7.0f && back[4][0] == -1.0f);
+    REFUSED(octet_quantize_columns(from, groups, 0, how, out, NULL), "alignment is 0");
+    REFUSED(octet_quantize_columns(from, NULL, 4, how, out, NULL), "groups is NULL");
+    octet_groups_destroy(groups);
+
+    const int32_t falling[G] = {3, 2, 4};
+    OK(octet_groups_create(falling, G, OCTET_DEVICE_CPU, 0, &groups));
+    REFUSED(octet_quantize_columns(from, groups, 4, how, out, NULL), "must not decrease");
+    octet_groups_destroy(groups);
+    octet_tensor_destroy(from);
+    octet_tensor_destroy(to);
+    octet_quantized_destroy(out);
+    octet_quantize_options_destroy(how);
+}
+
+/* MX weights in one orientation, and their scales to the blocked layout and back. */
+static void weights(void) {
+    enum { E = 2, N = 3, K = 40, B = 2 };
+    static float w[E][N][K];
+    static uint8_t data[E][N][K], scale[E][N][B], again[E][N][B], blocked[E * 512];
+    int64_t bytes = 0;
+    for (int i = 0; i < E * N * K; ++i) w[i / (N * K)][i / K % N][i % K] = (float)(i % 17) - 8.0f;
+    octet_quantize_options* how = options("mx", "power_of_two");
+    octet_tensor* from = tensor(w, OCTET_F32, 3, E, N, K);
+    octet_quantized* along_k =
+        quantized(tensor(data, OCTET_E4M3, 3, E, N, K), tensor(scale, OCTET_E8M0, 3, E, N, B), NULL);
+    OK(octet_quantize_weights(from, how, along_k, NULL, NULL));
+    CHECK(scale[0][0][0] == 127 - 5); /* amax 8: 8 / 448 rounds up to 2^-5 */
+    REFUSED(octet_quantize_weights(from, how, NULL, NULL, NULL), "both NULL");
+    REFUSED(octet_dequantize_weights(along_k, 9, how, from, NULL), "orientation is 9");
+    OK(octet_swizzled_bytes(N, B, &bytes));
+    CHECK(bytes == 512);
+    octet_tensor* plain = tensor(scale, OCTET_E8M0, 3, E, N, B);
+    octet_tensor* tiles = tensor(blocked, OCTET_E8M0, 2, E, 512, 0);
+    octet_tensor* back = tensor(again, OCTET_E8M0, 3, E, N, B);
+    OK(octet_swizzle_scales(plain, tiles, NULL));
+    CHECK(blocked[16] == scale[0][1][0] && blocked[512 + 1] == scale[1][0][1]);
+    OK(octet_unswizzle_scales(tiles, back, NULL));
+    CHECK(memcmp(scale, again, sizeof scale) == 0);
+    octet_tensor_destroy(plain);
+    octet_tensor_destroy(tiles);
+    octet_tensor_destroy(back);
+    octet_tensor_destroy(from);
+    octet_quantized_destroy(along_k);
+    octet_quantize_options_destroy(how);
+}
+
+static void handles(void) {
+    const int64_t shape[2] = {3, -4}, huge[2] = {INT64_MAX, 2};
+    float x[4];
+    octet_tensor* made = NULL;
+    REFUSED(octet_tensor_create(x, OCTET_F32, 2, shape, NULL, OCTET_DEVICE_CPU, 0, &made), "[3, -4]");
+    REFUSED(octet_tensor_create(x, OCTET_F32, 2, huge, NULL, OCTET_DEVICE_CPU, 0, &made), "9223372036854775807");
+    REFUSED(octet_tensor_create(x, OCTET_F32, 5, shape, NULL, OCTET_DEVICE_CPU, 0, &made), "rank is 5");
+    REFUSED(octet_tensor_create(x, OCTET_F32, -1, shape, NULL, OCTET_DEVICE_CPU, 0, &made), "rank is -1");
+    REFUSED(octet_tensor_create(x, OCTET_F32, 1, NULL, NULL, OCTET_DEVICE_CPU, 0, &made), "shape is NULL");
+    REFUSED(octet_tensor_create(x, 77, 1, shape, NULL, OCTET_DEVICE_CPU, 0, &made), "format is 77");
+    REFUSED(octet_tensor_create(x, OCTET_F32, 1, shape, NULL, 3, 0, &made), "device_kind is 3");
+    REFUSED(octet_tensor_create(x, OCTET_F32, 1, shape, NULL, OCTET_DEVICE_CPU, 2, &made), "device_index is 2");
+    REFUSED(octet_tensor_create(x, OCTET_F32, 1, shape, NULL, OCTET_DEVICE_CPU, 0, NULL), "tensor is NULL");
+    CHECK(made == NULL);
+    octet_tensor_destroy(NULL);
+    octet_groups_destroy(NULL);
+    octet_quantized_destroy(NULL);
+    octet_recipe_destroy(NULL);
+    octet_quantize_options_destroy(NULL);
+    octet_execution_destroy(NULL);
+
+    /* A tensor on a device that this build or machine does not have is an error of the call, not a crash. */
+    OK(octet_tensor_create(x, OCTET_F32, 1, shape, NULL, OCTET_DEVICE_HIP, 0, &made));
+    octet_tensor_destroy(made);
+}
+
+int main(void) {
+    CHECK(strcmp(octet_last_error(), "") == 0);
+    versions();
+    formats();
+    recipes();
+    rows(OCTET_BACKEND_REFERENCE);
+    rows(OCTET_BACKEND_CPU);
+    rows(OCTET_BACKEND_AUTOMATIC);
+    columns();
+    weights();
+    handles();
+    if (failures != 0) fprintf(stderr, "%d checks failed\n", failures);
+    else printf("the C interface: every check passed\n");
+    return failures == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}
