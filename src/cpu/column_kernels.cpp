@@ -91,7 +91,7 @@ void column_amax(const void* from, std::int64_t pitch, std::int64_t rows, std::i
 
 // Casts one whole tile that starts at row r0 and column c0 of the matrix; x and out are the tile's own. Rows past the
 // last of the matrix may lie in a block that has no multipliers: those of `last_block` do for them.
-template <class Input, class Codec, bool with_nan, bool stream>
+template <class Input, class Codec, Values values, bool stream>
 HWY_INLINE void cast_tile(const TransposedCast& cast, std::int64_t r0, std::int64_t c0, std::int64_t last_block,
                           const typename Input::Element* x, std::int64_t pitch, std::uint8_t* out,
                           std::int64_t out_pitch) {
@@ -110,16 +110,12 @@ HWY_INLINE void cast_tile(const TransposedCast& cast, std::int64_t r0, std::int6
         Input::load(x + 2 * pitch, e0, e1);
         Input::load(x + 3 * pitch, f0, f1);
         x += 4 * pitch;
-        const VU32 ab0 = hn::Or(encode<Codec, with_nan>(hn::Mul(a0, m0)),
-                                hn::ShiftLeft<8>(encode<Codec, with_nan>(hn::Mul(b0, m0))));
-        const VU32 ef0 = hn::Or(hn::ShiftLeft<16>(encode<Codec, with_nan>(hn::Mul(e0, m0))),
-                                hn::ShiftLeft<24>(encode<Codec, with_nan>(hn::Mul(f0, m0))));
-        hn::Store(hn::Or(ab0, ef0), U32(), packed[0][quad]);
-        const VU32 ab1 = hn::Or(encode<Codec, with_nan>(hn::Mul(a1, m1)),
-                                hn::ShiftLeft<8>(encode<Codec, with_nan>(hn::Mul(b1, m1))));
-        const VU32 ef1 = hn::Or(hn::ShiftLeft<16>(encode<Codec, with_nan>(hn::Mul(e1, m1))),
-                                hn::ShiftLeft<24>(encode<Codec, with_nan>(hn::Mul(f1, m1))));
-        hn::Store(hn::Or(ab1, ef1), U32(), packed[1][quad]);
+        hn::Store(pack_four(encode<Codec, values>(hn::Mul(a0, m0)), encode<Codec, values>(hn::Mul(b0, m0)),
+                            encode<Codec, values>(hn::Mul(e0, m0)), encode<Codec, values>(hn::Mul(f0, m0))),
+                  U32(), packed[0][quad]);
+        hn::Store(pack_four(encode<Codec, values>(hn::Mul(a1, m1)), encode<Codec, values>(hn::Mul(b1, m1)),
+                            encode<Codec, values>(hn::Mul(e1, m1)), encode<Codec, values>(hn::Mul(f1, m1))),
+                  U32(), packed[1][quad]);
     }
     for (std::int64_t v = 0; v < 2; ++v) {
         VU32 square[lanes];
@@ -138,7 +134,7 @@ HWY_INLINE void cast_tile(const TransposedCast& cast, std::int64_t r0, std::int6
 }
 
 // A tile that reaches past the rows or columns of x, or past the rows of the output: through buffers of whole tiles.
-template <class Input, class Codec, bool with_nan>
+template <class Input, class Codec, Values values>
 void cast_partial_tile(const TransposedCast& cast, std::int64_t r0, std::int64_t c0) {
     using Element = typename Input::Element;
     HWY_ALIGN Element in[tile_rows * tile_columns] = {};
@@ -149,8 +145,8 @@ void cast_partial_tile(const TransposedCast& cast, std::int64_t r0, std::int64_t
     for (std::int64_t r = 0; r < rows; ++r)
         std::memcpy(in + r * tile_columns, static_cast<const Element*>(cast.x) + (r0 + r) * cast.pitch + c0,
                     static_cast<std::size_t>(columns) * sizeof(Element));
-    cast_tile<Input, Codec, with_nan, false>(cast, r0, c0, (r0 + rows - 1) >> cast.block_shift, in, tile_columns, out,
-                                             tile_rows);
+    cast_tile<Input, Codec, values, false>(cast, r0, c0, (r0 + rows - 1) >> cast.block_shift, in, tile_columns, out,
+                                           tile_rows);
     for (std::int64_t c = 0; c < columns; ++c) {
         std::uint8_t* to = cast.out + (c0 + c) * cast.out_pitch + r0;
         std::memcpy(to, out + c * tile_rows, static_cast<std::size_t>(rows));
@@ -159,7 +155,7 @@ void cast_partial_tile(const TransposedCast& cast, std::int64_t r0, std::int64_t
     }
 }
 
-template <class Input, class Codec, bool with_nan, bool stream>
+template <class Input, class Codec, Values values, bool stream>
 void cast_tiles(const TransposedCast& cast) {
     const auto* x = static_cast<const typename Input::Element*>(cast.x);
     const std::int64_t last_block = (cast.rows - 1) >> cast.block_shift;
@@ -167,9 +163,9 @@ void cast_tiles(const TransposedCast& cast) {
         std::int64_t r = 0;
         if (c + tile_columns <= cast.columns)
             for (; r + tile_rows <= cast.rows; r += tile_rows)
-                cast_tile<Input, Codec, with_nan, stream>(cast, r, c, last_block, x + r * cast.pitch + c, cast.pitch,
-                                                          cast.out + c * cast.out_pitch + r, cast.out_pitch);
-        for (; r < cast.rows; r += tile_rows) cast_partial_tile<Input, Codec, with_nan>(cast, r, c);
+                cast_tile<Input, Codec, values, stream>(cast, r, c, last_block, x + r * cast.pitch + c, cast.pitch,
+                                                        cast.out + c * cast.out_pitch + r, cast.out_pitch);
+        for (; r < cast.rows; r += tile_rows) cast_partial_tile<Input, Codec, values>(cast, r, c);
         for (std::int64_t i = c; r < cast.out_rows && i < c + tile_columns && i < cast.columns; ++i)
             std::memset(cast.out + i * cast.out_pitch + r, 0, static_cast<std::size_t>(cast.out_rows - r));
     }
@@ -177,13 +173,13 @@ void cast_tiles(const TransposedCast& cast) {
 
 template <class Input, class Codec>
 void cast_transposed(const TransposedCast& cast) {
-    if (!cast.finite) return cast_tiles<Input, Codec, true, false>(cast);
+    if (!cast.in_range) return cast_tiles<Input, Codec, Values::any, false>(cast);
     // Past the caches only whole lines at a time: anything less would reach memory in pieces.
     constexpr std::uintptr_t line = 64;
     const bool whole_lines = sizeof(VU8) == line && reinterpret_cast<std::uintptr_t>(cast.out) % line == 0 &&
                              static_cast<std::uintptr_t>(cast.out_pitch) % line == 0;
-    if (cast.stream && whole_lines) return cast_tiles<Input, Codec, false, true>(cast);
-    cast_tiles<Input, Codec, false, false>(cast);
+    if (cast.stream && whole_lines) return cast_tiles<Input, Codec, Values::in_range, true>(cast);
+    cast_tiles<Input, Codec, Values::in_range, false>(cast);
 }
 
 template <class Input, class Codec>

@@ -25,8 +25,8 @@ struct TransposedCast {
     std::int64_t out_pitch = 0;
     std::int64_t out_rows = 0;
 
-    bool finite = true;   // promises that no maximum was infinite or NaN
-    bool stream = false;  // write past the caches
+    bool in_range = true;  // what make_scales said of the multipliers
+    bool stream = false;   // write past the caches
 };
 
 // For one input format (bf16 or f32) and one 8-bit format.

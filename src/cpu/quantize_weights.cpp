@@ -90,13 +90,13 @@ public:
         float multiplier[strip / side];
         rows_.block_amax(amax, columns, side_shift, square_amax);
         const std::int64_t squares = ceil_div(columns, side);
-        const bool finite = make_scales(options_, square_amax, squares, multiplier, nullptr);
+        const bool in_range = make_scales(options_, square_amax, squares, multiplier, nullptr);
 
         if (!along_k_.data.null()) {
             const ScalePlane scales(along_k_, 1, 2, 0, expert);
             scales.write_along_j(n0 / side, k0 / side, squares, options_.scaling, multiplier, nullptr);
             for (std::int64_t r = 0; r < rows; ++r)
-                rows_.cast(copy + r * columns * element_, columns, side_shift, multiplier, finite, stream_,
+                rows_.cast(copy + r * columns * element_, columns, side_shift, multiplier, in_range, stream_,
                            expert_of(along_k_, expert) + (n0 + r) * along_k_.data.stride(1) + k0);
         }
         if (!along_n_.data.null()) {
@@ -113,7 +113,7 @@ public:
             cast.block_shift = whole_row;
             cast.out = expert_of(along_n_, expert) + k0 * along_n_.data.stride(1) + n0;
             cast.out_pitch = along_n_.data.stride(1);
-            cast.finite = finite;
+            cast.in_range = in_range;
             cast.stream = stream_;
             columns_.cast_transposed(cast);
         }

@@ -55,54 +55,75 @@ HWY_INLINE VU32 spread_amax(F32Input, const std::uint32_t* x, std::int64_t count
     return hn::Max(m0, m1);
 }
 
-template <class Input>
-void block_amax(const void* from, std::int64_t count, int block_shift, std::uint32_t* amax) {
-    const auto* x = static_cast<const typename Input::Element*>(from);
-    if (block_shift == whole_row) {
-        amax[0] = hn::GetLane(hn::MaxOfLanes(U32(), spread_amax(Input(), x, count)));
-        return;
+// Maxima of as many whole blocks as there are lanes. A transpose turns maxima across lanes into maxima across vectors;
+// of bf16 the two in a lane are told apart only after it.
+template <int block_shift>
+HWY_INLINE VU32 amax_of_blocks(Bf16Input, const std::uint16_t* x) {
+    constexpr std::int64_t block = std::int64_t{1} << block_shift;
+    VU32 spread[lanes];
+    for (std::int64_t b = 0; b < lanes; ++b) {
+        VU16 m = hn::LoadU(U16(), x + b * block);
+        m = abs_bits(m);
+        for (std::int64_t i = pair; i < block; i += pair) m = hn::Max(m, abs_bits(hn::LoadU(U16(), x + b * block + i)));
+        spread[b] = hn::BitCast(U32(), m);
     }
-    // As many blocks at a time as there are lanes: a transpose turns maxima across lanes into maxima across vectors.
-    const std::int64_t block = std::int64_t{1} << block_shift;
-    const std::int64_t blocks = (count + block - 1) >> block_shift;
-    for (std::int64_t first = 0; first < blocks; first += lanes) {
-        const std::int64_t some = blocks - first < lanes ? blocks - first : lanes;
-        VU32 spread[lanes];
-        for (std::int64_t b = 0; b < lanes; ++b) {
-            const std::int64_t begin = (first + b) << block_shift;
-            const std::int64_t rest = count - begin;
-            spread[b] = b < some ? spread_amax(Input(), x + begin, rest < block ? rest : block) : hn::Zero(U32());
-        }
-        transpose(spread);
-        for (std::int64_t width = lanes / 2; width > 0; width /= 2)
-            for (std::int64_t b = 0; b < width; ++b) spread[b] = hn::Max(spread[b], spread[b + width]);
-        if (some == lanes) {
-            hn::StoreU(spread[0], U32(), amax + first);
-        } else {
-            HWY_ALIGN std::uint32_t last[lanes];
-            hn::Store(spread[0], U32(), last);
-            std::memcpy(amax + first, last, static_cast<std::size_t>(some) * sizeof(*last));
-        }
+    transpose(spread);
+    VU16 m = hn::BitCast(U16(), spread[0]);
+    for (std::int64_t b = 1; b < lanes; ++b) m = hn::Max(m, hn::BitCast(U16(), spread[b]));
+    const VU32 both = hn::BitCast(U32(), m);
+    return hn::Max(hn::ShiftLeft<16>(both), hn::And(both, set(0xFFFF0000u)));
+}
+
+template <int block_shift>
+HWY_INLINE VU32 amax_of_blocks(F32Input, const std::uint32_t* x) {
+    constexpr std::int64_t block = std::int64_t{1} << block_shift;
+    VU32 spread[lanes];
+    for (std::int64_t b = 0; b < lanes; ++b) {
+        spread[b] = abs_bits(hn::LoadU(U32(), x + b * block));
+        for (std::int64_t i = lanes; i < block; i += lanes)
+            spread[b] = hn::Max(spread[b], abs_bits(hn::LoadU(U32(), x + b * block + i)));
+    }
+    transpose(spread);
+    for (std::int64_t b = 1; b < lanes; ++b) spread[0] = hn::Max(spread[0], spread[b]);
+    return spread[0];
+}
+
+template <class Input, int block_shift>
+HWY_INLINE void amax_of_row(const typename Input::Element* x, std::int64_t count, std::uint32_t* amax) {
+    constexpr std::int64_t block = std::int64_t{1} << block_shift;
+    std::int64_t i = 0;
+    for (; i + lanes * block <= count; i += lanes * block)
+        hn::StoreU(amax_of_blocks<block_shift>(Input(), x + i), U32(), amax + (i >> block_shift));
+    for (; i < count; i += block) {
+        const std::int64_t some = count - i < block ? count - i : block;
+        amax[i >> block_shift] = hn::GetLane(hn::MaxOfLanes(U32(), spread_amax(Input(), x + i, some)));
     }
 }
 
-template <class Input, class Codec, bool with_nan>
+template <class Input>
+void block_amax(const void* from, std::int64_t count, int block_shift, std::uint32_t* amax) {
+    const auto* x = static_cast<const typename Input::Element*>(from);
+    if (block_shift == 5) return amax_of_row<Input, 5>(x, count, amax);
+    if (block_shift == 7) return amax_of_row<Input, 7>(x, count, amax);
+    amax[0] = hn::GetLane(hn::MaxOfLanes(U32(), spread_amax(Input(), x, count)));
+}
+
+template <class Input, class Codec, Values values>
 HWY_INLINE VU8 cast_step(const typename Input::Element* x, VF32 multiplier0, VF32 multiplier1) {
     VF32 a, b, c, d;
     Input::load(x, a, b);
     Input::load(x + pair, c, d);
-    return Input::pack(
-        encode<Codec, with_nan>(hn::Mul(a, multiplier0)), encode<Codec, with_nan>(hn::Mul(b, multiplier0)),
-        encode<Codec, with_nan>(hn::Mul(c, multiplier1)), encode<Codec, with_nan>(hn::Mul(d, multiplier1)));
+    return Input::pack(encode<Codec, values>(hn::Mul(a, multiplier0)), encode<Codec, values>(hn::Mul(b, multiplier0)),
+                       encode<Codec, values>(hn::Mul(c, multiplier1)), encode<Codec, values>(hn::Mul(d, multiplier1)));
 }
 
-template <class Input, class Codec, bool with_nan, bool stream>
+template <class Input, class Codec, Values values, bool stream>
 HWY_INLINE void cast_steps(const typename Input::Element* x, std::int64_t count, int block_shift,
                            const float* multiplier, std::uint8_t* out) {
     std::int64_t i = 0;
     for (; i + step <= count; i += step) {
-        const VU8 codes = cast_step<Input, Codec, with_nan>(x + i, hn::Set(F32(), multiplier[i >> block_shift]),
-                                                            hn::Set(F32(), multiplier[(i + pair) >> block_shift]));
+        const VU8 codes = cast_step<Input, Codec, values>(x + i, hn::Set(F32(), multiplier[i >> block_shift]),
+                                                          hn::Set(F32(), multiplier[(i + pair) >> block_shift]));
         if constexpr (stream) {
             hn::Stream(codes, U8(), out + i);
         } else {
@@ -114,21 +135,22 @@ HWY_INLINE void cast_steps(const typename Input::Element* x, std::int64_t count,
         HWY_ALIGN std::uint8_t codes[step];
         std::memcpy(tail, x + i, static_cast<std::size_t>(count - i) * sizeof(*x));
         const std::int64_t second = i + pair < count ? i + pair : i;  // the tail may not reach a second block
-        hn::Store(cast_step<Input, Codec, with_nan>(tail, hn::Set(F32(), multiplier[i >> block_shift]),
-                                                    hn::Set(F32(), multiplier[second >> block_shift])),
+        hn::Store(cast_step<Input, Codec, values>(tail, hn::Set(F32(), multiplier[i >> block_shift]),
+                                                  hn::Set(F32(), multiplier[second >> block_shift])),
                   U8(), codes);
         std::memcpy(out + i, codes, static_cast<std::size_t>(count - i));
     }
 }
 
 template <class Input, class Codec>
-void cast(const void* from, std::int64_t count, int block_shift, const float* multiplier, bool finite, bool stream,
+void cast(const void* from, std::int64_t count, int block_shift, const float* multiplier, bool in_range, bool stream,
           std::uint8_t* out) {
     const auto* x = static_cast<const typename Input::Element*>(from);
     const bool aligned = reinterpret_cast<std::uintptr_t>(out) % sizeof(VU8) == 0;
-    if (!finite) return cast_steps<Input, Codec, true, false>(x, count, block_shift, multiplier, out);
-    if (stream && aligned) return cast_steps<Input, Codec, false, true>(x, count, block_shift, multiplier, out);
-    cast_steps<Input, Codec, false, false>(x, count, block_shift, multiplier, out);
+    if (!in_range) return cast_steps<Input, Codec, Values::any, false>(x, count, block_shift, multiplier, out);
+    if (stream && aligned)
+        return cast_steps<Input, Codec, Values::in_range, true>(x, count, block_shift, multiplier, out);
+    cast_steps<Input, Codec, Values::in_range, false>(x, count, block_shift, multiplier, out);
 }
 
 // The opposite way goes one vector of f32 at a time: bytes are widened in order.

@@ -16,10 +16,10 @@ inline constexpr int whole_row = 62;
 struct RowKernels {
     // amax[b]: the largest magnitude of block b, as the bits of an f32; above 0x7F800000 where there is a NaN.
     void (*block_amax)(const void* x, std::int64_t count, int block_shift, std::uint32_t* amax);
-    // out[i] = cast(x[i] * multiplier[i >> block_shift]). `finite` promises that no maximum was infinite or NaN.
-    // `stream` writes past the caches.
-    void (*cast)(const void* x, std::int64_t count, int block_shift, const float* multiplier, bool finite, bool stream,
-                 std::uint8_t* out);
+    // out[i] = cast(x[i] * multiplier[i >> block_shift]). `in_range` is what make_scales said of the
+    // multipliers; `stream` writes past the caches.
+    void (*cast)(const void* x, std::int64_t count, int block_shift, const float* multiplier, bool in_range,
+                 bool stream, std::uint8_t* out);
     // x[i] = value(q[i]) * inverse[i >> block_shift], rounded to x's format.
     void (*decode)(const std::uint8_t* q, std::int64_t count, int block_shift, const float* inverse, void* x);
 };

@@ -34,9 +34,9 @@ void RowQuantizer::operator()(const std::byte* x, std::int64_t count, std::uint8
         const std::int64_t blocks = block_shift_ == whole_row ? 1 : ceil_div(some, std::int64_t{1} << block_shift_);
         const std::byte* from = x + begin * element_bytes_;
         kernels_.block_amax(from, some, block_shift_, amax);
-        const bool finite = make_scales(options_, amax, blocks, multiplier, codes);
+        const bool in_range = make_scales(options_, amax, blocks, multiplier, codes);
         scales.write_along_j(i, first_j, blocks, options_.scaling, multiplier, codes);
-        kernels_.cast(from, some, block_shift_, multiplier, finite, stream_, out + begin);
+        kernels_.cast(from, some, block_shift_, multiplier, in_range, stream_, out + begin);
         first_j += blocks;
     }
 }

@@ -39,7 +39,11 @@ bool make_scales(const QuantizeOptions& options, const std::uint32_t* amax, std:
         for (std::int64_t i = 0; i < count; ++i)
             multiplier[i] = scale_of(octet::detail::f32_from_bits(amax[i]), max, options.scale_rounding);
     }
-    return largest < infinity_bits;
+    // These two take the power of two below the maximum, whatever its mantissa: what is above the format's largest
+    // value saturates.
+    const bool saturates =
+        options.scaling == Scaling::mx && (options.mx_mode == MxMode::floor || options.mx_mode == MxMode::even);
+    return largest < infinity_bits && !saturates;
 }
 
 ScalePlane::ScalePlane(const QuantizedView& out, int axis_i, int axis_j, int fixed, std::int64_t index,

@@ -9,7 +9,8 @@
 namespace octet::cpu {
 
 // multiplier[i] from the maximum amax[i] (bits of an f32) by the rule of the options; codes[i] too for mx (else codes
-// is not used). Returns whether all maxima are finite.
+// is not used). Returns whether every element times its multiplier is in range: finite, and no more than what
+// rounds to the format's largest value.
 bool make_scales(const QuantizeOptions& options, const std::uint32_t* amax, std::int64_t count, float* multiplier,
                  std::uint8_t* codes);
 

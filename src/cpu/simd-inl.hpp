@@ -35,6 +35,15 @@ HWY_INLINE VU32 bits_of(VF32 x) { return hn::BitCast(U32(), x); }
 HWY_INLINE VF32 float_of(VU32 x) { return hn::BitCast(F32(), x); }
 HWY_INLINE VU32 set(std::uint32_t x) { return hn::Set(U32(), x); }
 
+// Bit by bit: `yes` where the mask has a one. Highway's own is one by bytes or lanes on some targets.
+HWY_INLINE VU32 select_bits(VU32 mask, VU32 yes, VU32 no) {
+#if HWY_TARGET == HWY_AVX3
+    return VU32{_mm512_ternarylogic_epi32(mask.raw, yes.raw, no.raw, 0xCA)};
+#else
+    return hn::Or(hn::And(mask, yes), hn::AndNot(mask, no));
+#endif
+}
+
 // 2 * lanes consecutive elements as two f32 vectors. Lane i of vector v is element place(v, i).
 struct Bf16Input {
     using Element = std::uint16_t;
@@ -50,10 +59,10 @@ struct Bf16Input {
         first = hn::ConcatEven(F32(), high, low);
         second = hn::ConcatOdd(F32(), high, low);
     }
-    // 4 * lanes codes, each in the low byte of its lane, to bytes in the elements' order.
+    // 4 * lanes codes, each in the low byte of its lane below bits that do not count, to bytes in the elements' order.
     static HWY_INLINE VU8 pack(VU32 first0, VU32 second0, VU32 first1, VU32 second1) {
-        const VU32 low = hn::Or(first0, hn::ShiftLeft<8>(second0));
-        const VU32 high = hn::Or(first1, hn::ShiftLeft<8>(second1));
+        const VU32 low = select_bits(set(0xFF), first0, hn::ShiftLeft<8>(second0));
+        const VU32 high = select_bits(set(0xFF), first1, hn::ShiftLeft<8>(second1));
         return hn::BitCast(U8(), hn::ConcatEven(U16(), hn::BitCast(U16(), high), hn::BitCast(U16(), low)));
     }
 };
@@ -76,35 +85,62 @@ struct F32Input {
     }
 };
 
-// The code of y in the low byte of each lane: rounded to nearest even, saturated. `with_nan` also makes NaN of NaN;
-// without it y must not be NaN, which a scale made of a finite maximum ensures.
-template <class Codec, bool with_nan>
-HWY_INLINE VU32 encode(VF32 y) {
-    constexpr int shift = 23 - Codec::mantissa_bits;
-    constexpr std::uint32_t rebias = static_cast<std::uint32_t>(127 - Codec::bias) << 23;
-    constexpr std::uint32_t half = (1u << (shift - 1)) - 1;
-    constexpr float smallest_normal = octet::detail::pow2(1 - Codec::bias);
-    // One unit in the last place of this number is the format's smallest subnormal, so adding it rounds to that.
-    constexpr float rounder = octet::detail::pow2(24 - Codec::bias - Codec::mantissa_bits);
+// What a cast may take for granted.
+enum class Values {
+    in_range,  // finite, and at most what still rounds to the format's largest value
+    any,       // NaN stays NaN, the rest saturates
+};
 
+// The code of y in the low byte of each lane, rounded to nearest even; the bits above do not count.
+//
+// Adding 2^(23 - mantissa bits) times the power of two below |y| to |y| leaves just the format's mantissa bits at the
+// end of the sum, rounded by the addition itself. Where |y| is below the smallest normal number, the power of two of
+// that one takes its place, which is how subnormals are rounded. The sum then ends in k, the significand (8 to 16 with
+// 3 mantissa bits, less for subnormals), and the code is k plus the exponent's distance from the smallest. That
+// distance needs an offset, which is already in the number added, as even multiples of its last place.
+template <class Codec>
+HWY_INLINE VU32 encode_in_range(VF32 y) {
+    constexpr int shift = 23 - Codec::mantissa_bits;
+    constexpr std::uint32_t smallest_exponent = 128 - Codec::bias;  // f32's field for it
+    constexpr std::uint32_t offset = (0u - (smallest_exponent << Codec::mantissa_bits)) & 0x7Fu;
+    static_assert(offset % 2 == 0, "an odd multiple would turn the rounding of halves around");
     const VU32 bits = bits_of(y);
-    const VU32 unclamped = hn::And(bits, set(0x7FFFFFFFu));
-    const VU32 magnitude = hn::Min(unclamped, set(octet::detail::f32_bits(Codec::max)));
-    const VU32 odd = hn::And(hn::ShiftRight<shift>(magnitude), set(1));
-    const VU32 normal = hn::ShiftRight<shift>(hn::Add(hn::Add(magnitude, set(half - rebias)), odd));
-    const VU32 subnormal =
-        hn::Sub(bits_of(hn::Add(float_of(magnitude), hn::Set(F32(), rounder))), set(octet::detail::f32_bits(rounder)));
-    const auto is_subnormal = hn::Lt(float_of(magnitude), hn::Set(F32(), smallest_normal));
-    VU32 code = bits_of(hn::IfThenElse(is_subnormal, float_of(subnormal), float_of(normal)));
-    VU32 sign = hn::And(hn::ShiftRight<24>(bits), set(0x80));
+    const VU32 magnitude = hn::And(bits, set(0x7FFFFFFFu));
+    const VF32 at_least = hn::Max(float_of(magnitude), hn::Set(F32(), octet::detail::pow2(1 - Codec::bias)));
+    const VU32 exponent = hn::And(bits_of(at_least), set(0x7F800000u));
+    const VF32 rounder = float_of(hn::Add(exponent, set((static_cast<std::uint32_t>(shift) << 23) + offset)));
+    const VU32 rounded = bits_of(hn::Add(float_of(magnitude), rounder));
+    const VU32 code = hn::Add(rounded, hn::ShiftRight<shift>(exponent));
+    VU32 sign = hn::ShiftRight<24>(bits);
     // Without -0, the sign stays only where adding 0x7F to the code reaches bit 7, which is where it is not 0.
-    if constexpr (!Codec::has_negative_zero) sign = hn::And(sign, hn::Add(code, set(0x7F)));
-    code = hn::Or(code, sign);
-    if constexpr (with_nan) {
-        const auto is_nan = hn::Gt(hn::BitCast(I32(), unclamped), hn::Set(I32(), 0x7F800000));
-        code = hn::BitCast(U32(), hn::IfThenElse(is_nan, hn::Set(I32(), Codec::nan_code), hn::BitCast(I32(), code)));
+    if constexpr (!Codec::has_negative_zero) sign = hn::And(sign, hn::Add(hn::And(code, set(0x7F)), set(0x7F)));
+    return select_bits(set(0x80), sign, code);
+}
+
+template <class Codec>
+HWY_INLINE VU32 encode_any(VF32 y) {
+    const VU32 bits = bits_of(y);
+    const VU32 magnitude = hn::And(bits, set(0x7FFFFFFFu));
+    const VU32 clamped = hn::Min(magnitude, set(octet::detail::f32_bits(Codec::max)));
+    const VU32 code = encode_in_range<Codec>(float_of(select_bits(set(0x80000000u), bits, clamped)));
+    const auto is_nan = hn::Gt(hn::BitCast(I32(), magnitude), hn::Set(I32(), 0x7F800000));
+    return hn::BitCast(U32(), hn::IfThenElse(is_nan, hn::Set(I32(), Codec::nan_code), hn::BitCast(I32(), code)));
+}
+
+template <class Codec, Values values>
+HWY_INLINE VU32 encode(VF32 y) {
+    if constexpr (values == Values::in_range) {
+        return encode_in_range<Codec>(y);
+    } else {
+        return encode_any<Codec>(y);
     }
-    return code;
+}
+
+// The codes of four elements, the first lowest, into one lane.
+HWY_INLINE VU32 pack_four(VU32 a, VU32 b, VU32 c, VU32 d) {
+    const VU32 low = select_bits(set(0xFF), a, hn::ShiftLeft<8>(b));
+    const VU32 high = select_bits(set(0xFF), c, hn::ShiftLeft<8>(d));
+    return select_bits(set(0xFFFF), low, hn::ShiftLeft<16>(high));
 }
 
 // The value of the code in each lane, NaN and infinity included.

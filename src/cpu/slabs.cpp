@@ -155,16 +155,16 @@ private:
         const std::int64_t blocks = ceil_div(task.rows, block);
         const Scales scales = make(work, task.columns, blocks);
         auto* copy = work.take<std::byte>(rows * task.columns * element_);
-        bool finite = true;
+        bool in_range = true;
         for (std::int64_t b = 0; b < blocks; ++b) {
             auto* amax = work.take_zeroed<std::byte>(task.columns * element_);
             const std::int64_t some = std::clamp<std::int64_t>(rows - b * block, 0, block);
             if (some > 0)
                 kernels_.column_amax(at(task) + b * block * slab.pitch * element_, slab.pitch, some, task.columns, amax,
                                      copy + b * block * task.columns * element_);
-            finite &= finish_block(task, scales, b, amax);
+            in_range &= finish_block(task, scales, b, amax);
         }
-        *scales.finite = finite;
+        *scales.in_range = in_range;
         cast(task, scales, copy, task.columns, task.row, rows, task.rows);
         if (!slab.row_out) return;
         for (std::int64_t r = 0; r < rows; ++r)
@@ -178,7 +178,7 @@ private:
         std::int64_t pitch;
         std::uint8_t* codes;  // [columns], of one block
         std::uint32_t* amax;  // [columns], of one block, as f32
-        bool* finite;
+        bool* in_range;
     };
 
     Scales make(Workspace& work, std::int64_t columns, std::int64_t blocks) const {
@@ -193,11 +193,11 @@ private:
             scales.amax[c] = bf16_ ? static_cast<std::uint32_t>(reinterpret_cast<const std::uint16_t*>(amax)[c]) << 16
                                    : reinterpret_cast<const std::uint32_t*>(amax)[c];
         float* multiplier = scales.multiplier + block * scales.pitch;
-        *scales.finite = make_scales(options_, scales.amax, task.columns, multiplier, scales.codes);
+        *scales.in_range = make_scales(options_, scales.amax, task.columns, multiplier, scales.codes);
         const std::int64_t first_block = block_shift_ == whole_row ? 0 : task.row >> block_shift_;
         task.slab->scales.write_along_i(task.column, first_block + block, task.columns, options_.scaling, multiplier,
                                         scales.codes);
-        return *scales.finite;
+        return *scales.in_range;
     }
 
     // x[rows, task.columns] to the rows `row` to `row + out_rows` of the output.
@@ -214,7 +214,7 @@ private:
         cast.out = task.slab->out + task.column * task.slab->out_pitch + row;
         cast.out_pitch = task.slab->out_pitch;
         cast.out_rows = out_rows;
-        cast.finite = *scales.finite;
+        cast.in_range = *scales.in_range;
         cast.stream = stream_;
         kernels_.cast_transposed(cast);
     }
