@@ -139,8 +139,8 @@ OCTET_API void octet_recipe_destroy(octet_recipe* recipe);
  * an error and is left as it is, and so is `needed`. */
 OCTET_API octet_status octet_recipe_print(const octet_recipe* recipe, char* buffer, size_t capacity, size_t* needed);
 
-typedef int32_t octet_operand;
-enum { OCTET_OPERAND_ACTIVATION = 0, OCTET_OPERAND_WEIGHT = 1, OCTET_OPERAND_GRADIENT = 2 };
+typedef int32_t octet_role; /* of a tensor in a training step: a recipe may give gradients a format of their own */
+enum { OCTET_ROLE_ACTIVATION = 0, OCTET_ROLE_WEIGHT = 1, OCTET_ROLE_GRADIENT = 2 };
 
 /* How to quantize. Options and their values, the default first:
  *   scaling         rowwise | blockwise | mx
@@ -150,7 +150,7 @@ enum { OCTET_OPERAND_ACTIVATION = 0, OCTET_OPERAND_WEIGHT = 1, OCTET_OPERAND_GRA
  */
 typedef struct octet_quantize_options octet_quantize_options;
 OCTET_API octet_status octet_quantize_options_create(octet_quantize_options** options);
-OCTET_API octet_status octet_quantize_options_from_recipe(const octet_recipe* recipe, octet_operand operand,
+OCTET_API octet_status octet_quantize_options_from_recipe(const octet_recipe* recipe, octet_role role,
                                                           octet_quantize_options** options);
 OCTET_API octet_status octet_quantize_options_set(octet_quantize_options* options, const char* name, const char* value);
 OCTET_API octet_status octet_quantize_options_get(const octet_quantize_options* options, const char* name, char* buffer,
@@ -176,6 +176,16 @@ OCTET_API octet_status octet_execution_set_threads(octet_execution* execution, i
 OCTET_API octet_status octet_execution_set_stream(octet_execution* execution, void* stream);     /* GPU */
 OCTET_API octet_status octet_execution_set_workspace(octet_execution* execution, void* memory, size_t bytes); /* GPU */
 OCTET_API void octet_execution_destroy(octet_execution* execution);
+
+/* ---- devices ---------------------------------------------------------------------------------------------------- */
+
+/* How many devices of a kind this build can use and this machine has; always 1 for the CPU. */
+OCTET_API octet_status octet_device_count(octet_device_kind kind, int32_t* count);
+/* A device's name, printed as octet_recipe_print does. */
+OCTET_API octet_status octet_device_name(octet_device_kind kind, int32_t index, char* buffer, size_t capacity,
+                                         size_t* needed);
+/* Waits until what was asked of the device is done. Nothing to wait for on the CPU. */
+OCTET_API octet_status octet_device_synchronize(octet_device_kind kind, int32_t index);
 
 /* ---- sizes ------------------------------------------------------------------------------------------------------ */
 
@@ -250,6 +260,45 @@ OCTET_API octet_status octet_swizzle_group_scales(const octet_tensor* scale, con
                                                   octet_tensor* blocked, const octet_execution* on);
 OCTET_API octet_status octet_unswizzle_group_scales(const octet_tensor* blocked, const octet_groups* groups,
                                                     octet_tensor* scale, const octet_execution* on);
+
+/* ---- grouped products ------------------------------------------------------------------------------------------- */
+
+/* One side of a product: plain bf16 or f32, or 8-bit elements with their scales ("rowwise", "blockwise" or "mx").
+ * rowwise and blockwise products read `inverse`, mx ones `scale`. The views are copied. */
+typedef struct octet_operand octet_operand;
+OCTET_API octet_status octet_operand_create_plain(const octet_tensor* values, octet_operand** operand);
+OCTET_API octet_status octet_operand_create_quantized(const octet_quantized* values, const char* scaling,
+                                                      octet_operand** operand);
+OCTET_API void octet_operand_destroy(octet_operand* operand);
+
+/* Options and their values, the default first; NULL wherever they are taken means the defaults.
+ *   update         overwrite | add (into an f32 output)
+ *   accumulation   promoted | fast
+ */
+typedef struct octet_product_options octet_product_options;
+OCTET_API octet_status octet_product_options_create(octet_product_options** options);
+OCTET_API octet_status octet_product_options_set(octet_product_options* options, const char* name, const char* value);
+OCTET_API octet_status octet_product_options_get(const octet_product_options* options, const char* name, char* buffer,
+                                                 size_t capacity, size_t* needed);
+OCTET_API void octet_product_options_destroy(octet_product_options* options);
+
+/* Every token group times its own expert's weights; as many groups as experts. N out-features, K in-features.
+ *
+ *   forward   y[M,N]    = a . w^T     a: rows [M,K]        w: along_k [E,N,K]
+ *   dgrad     da[M,K]   = dy . w      dy: rows [M,N]       w: along_n [E,K,N], or plain [E,N,K]
+ *   wgrad     dw[E,N,K] = dy^T . a    dy: columns [N,P]    a: columns [K,P], or plain [M,N] and [M,K]
+ *
+ * The output is bf16 or f32. Rows that no group owns are left as they are; the gradient of an empty group is zero.
+ * `alignment` is the one that the columns were quantized with; plain operands ignore it. */
+OCTET_API octet_status octet_grouped_forward(const octet_operand* a, const octet_operand* w, const octet_groups* groups,
+                                             octet_tensor* y, const octet_product_options* options,
+                                             const octet_execution* on);
+OCTET_API octet_status octet_grouped_dgrad(const octet_operand* dy, const octet_operand* w, const octet_groups* groups,
+                                           octet_tensor* da, const octet_product_options* options,
+                                           const octet_execution* on);
+OCTET_API octet_status octet_grouped_wgrad(const octet_operand* dy, const octet_operand* a, const octet_groups* groups,
+                                           int64_t alignment, octet_tensor* dw, const octet_product_options* options,
+                                           const octet_execution* on);
 
 #ifdef __cplusplus
 }

@@ -4,6 +4,7 @@
 #include "capi/guard.hpp"
 #include "octet/groups.hpp"
 #include "octet/octet.h"
+#include "octet/product.hpp"
 #include "octet/quantize.hpp"
 #include "octet/recipe.hpp"
 #include "octet/tensor.hpp"
@@ -18,6 +19,8 @@ enum class Tag : std::uint32_t {
     recipe,
     quantize_options,
     execution,
+    operand,
+    product_options,
 };
 
 template <Tag tag>
@@ -45,6 +48,13 @@ struct octet_quantize_options : octet::capi::Handle<octet::capi::Tag::quantize_o
 };
 struct octet_execution : octet::capi::Handle<octet::capi::Tag::execution> {
     octet::Execution execution;
+};
+struct octet_operand : octet::capi::Handle<octet::capi::Tag::operand> {
+    explicit octet_operand(const octet::Operand& from) : operand(from) {}
+    octet::Operand operand;
+};
+struct octet_product_options : octet::capi::Handle<octet::capi::Tag::product_options> {
+    octet::ProductOptions options;
 };
 
 namespace octet::capi {

@@ -1,9 +1,9 @@
 // Recipes, quantize options and execution at the C ABI.
-#include <cstring>
 #include <string>
 
 #include "capi/guard.hpp"
 #include "capi/handles.hpp"
+#include "capi/text.hpp"
 
 using namespace octet;
 using namespace octet::capi;
@@ -14,20 +14,6 @@ static_assert(OCTET_BACKEND_AUTOMATIC == static_cast<int>(Backend::automatic) &&
               OCTET_BACKEND_HIP == static_cast<int>(Backend::hip));
 
 namespace {
-
-void print(std::string_view text, char* buffer, std::size_t capacity, std::size_t* needed) {
-    const std::size_t bytes = text.size() + 1;
-    require(buffer != nullptr || capacity == 0, "buffer is NULL with a capacity of ", capacity,
-            " bytes; pass capacity 0 to ask for the size alone");
-    require(buffer != nullptr || needed != nullptr, "buffer and needed are both NULL, expected one of them at least");
-    require(buffer == nullptr || capacity >= bytes, "buffer holds ", capacity, " bytes, the text takes ", bytes,
-            "; ask for the size first with buffer NULL and capacity 0");
-    if (buffer != nullptr) {
-        std::memcpy(buffer, text.data(), text.size());
-        buffer[text.size()] = '\0';
-    }
-    if (needed != nullptr) *needed = bytes;
-}
 
 [[noreturn]] void unknown_option(std::string_view name) {
     fail(Status::invalid_argument, "unknown quantize option '", name,
@@ -82,12 +68,12 @@ octet_status octet_quantize_options_create(octet_quantize_options** options) {
     });
 }
 
-octet_status octet_quantize_options_from_recipe(const octet_recipe* recipe, octet_operand operand,
+octet_status octet_quantize_options_from_recipe(const octet_recipe* recipe, octet_role role,
                                                 octet_quantize_options** options) {
     return guarded(__func__, [&] {
         auto& out = checked_pointer(options, "options");
         const Recipe& of = checked(recipe, "recipe").recipe;
-        const bool gradient = checked_enum<octet_operand>(operand, 3, "operand") == OCTET_OPERAND_GRADIENT;
+        const bool gradient = checked_enum<octet_role>(role, 3, "role") == OCTET_ROLE_GRADIENT;
         const QuantizeOptions made{of.scaling(), gradient ? of.gradient_format : of.format, of.scale_rounding, of.mx_mode};
         out = new octet_quantize_options{{}, made};
     });

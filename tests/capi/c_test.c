@@ -95,21 +95,21 @@ static void recipes(void) {
     OK(octet_recipe_print(recipe, text, sizeof text, NULL));
     CHECK(strcmp(text, "fp8_rowwise:gradient=e5m2") == 0);
     REFUSED(octet_recipe_print(recipe, text, 5, &needed), "5 bytes");
-    OK(octet_quantize_options_from_recipe(recipe, OCTET_OPERAND_GRADIENT, &made));
+    OK(octet_quantize_options_from_recipe(recipe, OCTET_ROLE_GRADIENT, &made));
     OK(octet_quantize_options_get(made, "format", text, sizeof text, NULL));
     CHECK(strcmp(text, "e5m2") == 0);
     OK(octet_quantize_options_get(made, "scale_rounding", text, sizeof text, NULL));
     CHECK(strcmp(text, "power_of_two") == 0);
     octet_quantize_options_destroy(made);
     made = NULL;
-    REFUSED(octet_quantize_options_from_recipe(recipe, 7, &made), "operand is 7");
+    REFUSED(octet_quantize_options_from_recipe(recipe, 7, &made), "role is 7");
     CHECK(made == NULL);
     octet_recipe_destroy(recipe);
     recipe = NULL;
     REFUSED(octet_recipe_parse("fp9", &recipe), "fp9");
     CHECK(recipe == NULL);
     OK(octet_recipe_parse("bf16", &recipe));
-    REFUSED(octet_quantize_options_from_recipe(recipe, OCTET_OPERAND_WEIGHT, &made), "bf16");
+    REFUSED(octet_quantize_options_from_recipe(recipe, OCTET_ROLE_WEIGHT, &made), "bf16");
     octet_recipe_destroy(recipe);
 }
 
@@ -226,6 +226,81 @@ static void weights(void) {
     octet_quantize_options_destroy(how);
 }
 
+/* The three products of two groups from plain operands, small enough to check by hand; and one of 8-bit operands. */
+static void products(void) {
+    enum { M = 3, N = 2, K = 2, E = 2 };
+    float a[M][K] = {{1, 2}, {3, 4}, {5, 6}}, w[E][N][K] = {{{1, 0}, {0, 1}}, {{1, 1}, {2, 0}}};
+    float y[M][N], dy[M][N] = {{1, 0}, {0, 1}, {1, 1}}, da[M][K], dw[E][N][K];
+    const int32_t ends[E] = {2, 3};
+    octet_groups* groups = NULL;
+    OK(octet_groups_create(ends, E, OCTET_DEVICE_CPU, 0, &groups));
+    octet_tensor *ta = tensor(a, OCTET_F32, 2, M, K, 0), *tw = tensor(w, OCTET_F32, 3, E, N, K);
+    octet_tensor *ty = tensor(y, OCTET_F32, 2, M, N, 0), *tdy = tensor(dy, OCTET_F32, 2, M, N, 0);
+    octet_tensor *tda = tensor(da, OCTET_F32, 2, M, K, 0), *tdw = tensor(dw, OCTET_F32, 3, E, N, K);
+    octet_operand *oa = NULL, *ow = NULL, *ody = NULL, *oq = NULL;
+    OK(octet_operand_create_plain(ta, &oa));
+    OK(octet_operand_create_plain(tw, &ow));
+    OK(octet_operand_create_plain(tdy, &ody));
+    OK(octet_grouped_forward(oa, ow, groups, ty, NULL, NULL));
+    CHECK(y[0][0] == 1 && y[1][1] == 4 && y[2][0] == 11 && y[2][1] == 10);
+    OK(octet_grouped_dgrad(ody, ow, groups, tda, NULL, NULL));
+    CHECK(da[0][0] == 1 && da[1][1] == 1 && da[2][0] == 3 && da[2][1] == 1);
+    OK(octet_grouped_wgrad(ody, oa, groups, 1, tdw, NULL, NULL));
+    CHECK(dw[0][0][0] == 1 && dw[0][1][1] == 4 && dw[1][0][0] == 5 && dw[1][1][1] == 6);
+    octet_product_options* add = NULL;
+    OK(octet_product_options_create(&add));
+    OK(octet_product_options_set(add, "update", "add"));
+    REFUSED(octet_product_options_set(add, "update", "subtract"), "subtract");
+    REFUSED(octet_product_options_set(add, "upgrade", "add"), "upgrade");
+    OK(octet_grouped_wgrad(ody, oa, groups, 1, tdw, add, NULL));
+    CHECK(dw[1][0][0] == 10);
+    REFUSED(octet_grouped_forward(NULL, ow, groups, ty, NULL, NULL), "a is NULL");
+    REFUSED(octet_grouped_forward(oa, ow, groups, tda, add, (octet_execution*)groups), "not a handle of the kind");
+    octet_groups* one = NULL;
+    OK(octet_groups_create(ends, 1, OCTET_DEVICE_CPU, 0, &one));
+    REFUSED(octet_grouped_forward(oa, ow, one, ty, NULL, NULL), "experts");
+
+    /* The left side in 8 bits: these values are exact in e4m3 with any power-of-two scale. */
+    uint8_t data[M][K];
+    float inverse[M], y8[M][N];
+    octet_quantize_options* how = options("rowwise", "power_of_two");
+    octet_quantized* q = quantized(tensor(data, OCTET_E4M3, 2, M, K, 0), NULL, tensor(inverse, OCTET_F32, 1, M, 0, 0));
+    octet_tensor* ty8 = tensor(y8, OCTET_F32, 2, M, N, 0);
+    OK(octet_quantize_rows(ta, how, q, NULL));
+    REFUSED(octet_operand_create_quantized(q, "colwise", &oq), "colwise");
+    REFUSED(octet_operand_create_plain(NULL, &oq), "values is NULL");
+    OK(octet_operand_create_quantized(q, "rowwise", &oq));
+    OK(octet_grouped_forward(oq, ow, groups, ty8, NULL, NULL));
+    CHECK(memcmp(y, y8, sizeof y) == 0);
+    octet_operand_destroy(oa);
+    octet_operand_destroy(ow);
+    octet_operand_destroy(ody);
+    octet_operand_destroy(oq);
+    octet_product_options_destroy(add);
+    octet_quantize_options_destroy(how);
+    octet_quantized_destroy(q);
+    octet_groups_destroy(groups);
+    octet_groups_destroy(one);
+    octet_tensor* all[7] = {ta, tw, ty, tdy, tda, tdw, ty8};
+    for (int i = 0; i < 7; ++i) octet_tensor_destroy(all[i]);
+}
+
+static void devices(void) {
+    int32_t count = -1;
+    char text[256];
+    OK(octet_device_count(OCTET_DEVICE_CPU, &count));
+    CHECK(count == 1);
+    OK(octet_device_count(OCTET_DEVICE_CUDA, &count));
+    CHECK(count >= 0);
+    OK(octet_device_name(OCTET_DEVICE_CPU, 0, text, sizeof text, NULL));
+    CHECK(strcmp(text, "cpu") == 0);
+    REFUSED(octet_device_name(OCTET_DEVICE_CUDA, 4096, text, sizeof text, NULL), "cuda:4096");
+    OK(octet_device_synchronize(OCTET_DEVICE_CPU, 0));
+    REFUSED(octet_device_synchronize(OCTET_DEVICE_HIP, 4096), "hip:4096");
+    REFUSED(octet_device_count(12, &count), "device_kind is 12");
+    REFUSED(octet_device_count(OCTET_DEVICE_CPU, NULL), "NULL");
+}
+
 static void handles(void) {
     const int64_t shape[2] = {3, -4}, huge[2] = {INT64_MAX, 2};
     float x[4];
@@ -246,6 +321,8 @@ static void handles(void) {
     octet_recipe_destroy(NULL);
     octet_quantize_options_destroy(NULL);
     octet_execution_destroy(NULL);
+    octet_operand_destroy(NULL);
+    octet_product_options_destroy(NULL);
 
     /* A tensor on a device that this build or machine does not have is an error of the call, not a crash. */
     OK(octet_tensor_create(x, OCTET_F32, 1, shape, NULL, OCTET_DEVICE_HIP, 0, &made));
@@ -262,6 +339,8 @@ int main(void) {
     rows(OCTET_BACKEND_AUTOMATIC);
     columns();
     weights();
+    products();
+    devices();
     handles();
     if (failures != 0) fprintf(stderr, "%d checks failed\n", failures);
     else printf("the C interface: every check passed\n");

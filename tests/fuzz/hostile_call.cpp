@@ -1,476 +1,23 @@
 #include "fuzz/hostile_call.hpp"
 
 #include <algorithm>
-#include <array>
-#include <functional>
-#include <limits>
+#include <cstring>
 #include <memory>
-#include <optional>
 #include <sstream>
-#include <vector>
+#include <type_traits>
 
 #include "fuzz/guarded.hpp"
-#include "octet/octet.h"
+#include "fuzz/plan.hpp"
 
 namespace octet::fuzz {
 namespace {
 
-constexpr std::int64_t max64 = std::numeric_limits<std::int64_t>::max();
-constexpr std::int64_t min64 = std::numeric_limits<std::int64_t>::min();
-constexpr std::int64_t absurd[] = {-1, min64, max64, max64 / 2, std::int64_t{1} << 62, std::int64_t{1} << 60};
-
-std::int64_t round_up(std::int64_t value, std::int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
-std::int64_t ceil_div(std::int64_t value, std::int64_t divisor) { return (value + divisor - 1) / divisor; }
-std::int64_t bytes_of(octet_format format) { return format == OCTET_F32 ? 4 : format == OCTET_BF16 ? 2 : 1; }
-
-enum class Role { input, output };
-enum class Must { write, may_write, keep };  // what a successful call does to one element
-
-using Index = std::array<std::int64_t, 4>;
-
-// One tensor argument: what it will be created from.
-struct TensorPlan {
-    const char* what = "";
-    Role role = Role::input;
-    octet_format format = OCTET_F32;
-    std::vector<std::int64_t> shape{};
-    std::vector<std::int64_t> strides{};
-    std::function<Must(const Index&)> must{};  // outputs; by default every element is written
-    std::int32_t device_kind = OCTET_DEVICE_CPU, device_index = 0;
-    bool given = true;       // false: a NULL handle
-    bool null_data = false;
-    std::size_t shift = 0;   // bytes off the natural alignment
-    bool absurd = false;     // claims what no machine has; gets a small buffer
-    int overlaps = -1;       // lies in the buffer of this other tensor
-    std::size_t overlap_offset = 0;
-
-    std::int64_t elements() const {
-        std::int64_t count = 1;
-        for (const std::int64_t size : shape) count *= size;
-        return count;
-    }
-    // Bytes from the first element to the end of the last.
-    std::size_t span() const {
-        if (absurd) return 64;
-        if (elements() == 0) return 0;
-        std::int64_t last = 0;
-        for (std::size_t axis = 0; axis < shape.size(); ++axis)
-            if (shape[axis] > 1 && strides[axis] > 0) last += (shape[axis] - 1) * strides[axis];
-        return static_cast<std::size_t>((last + 1) * bytes_of(format));
-    }
-};
-
-// A whole call.
-struct Plan {
-    int operation = 0;
-    std::vector<TensorPlan> tensors{};
-    bool grouped = false;
-    std::vector<std::int32_t> ends{};
-    std::int64_t group_count = 0;
-    std::int32_t groups_device = OCTET_DEVICE_CPU;
-    std::size_t ends_shift = 0;
-    std::int64_t alignment = 1;
-    std::string scaling = "rowwise", format = "e4m3", rounding = "power_of_two", mode = "rceil";
-    std::int32_t orientation = OCTET_ALONG_K;
-    octet_backend backend = OCTET_BACKEND_CPU;
-    std::int32_t threads = 0;
-    int null_handle = -1;   // which handle argument, counted in the order of `call`, is NULL
-    int wrong_handle = -1;  // ... is of another kind
-    bool null_ends = false;
-    bool padded_ends = false;
-    std::uint32_t kinds = 0;  // of spoiling, that were tried
-    std::string spoiled{};    // what was done to it; "" for a valid call
-
-    void spoil(const std::string& how) { spoiled += (spoiled.empty() ? "" : "; ") + how; }
-};
-
-enum Operation {
-    rows, columns, columns_dual, pair, transposed, weights,
-    undo_rows, undo_columns, undo_transposed, undo_weights,
-    pad, unpad, swizzle, unswizzle, swizzle_groups, unswizzle_groups
-};
 constexpr const char* names[operation_count] = {
     "octet_quantize_rows", "octet_quantize_columns", "octet_quantize_columns_dual", "octet_quantize_pair",
     "octet_quantize_transposed", "octet_quantize_weights", "octet_dequantize_rows", "octet_dequantize_columns",
     "octet_dequantize_transposed", "octet_dequantize_weights", "octet_pad_groups", "octet_unpad_groups",
-    "octet_swizzle_scales", "octet_unswizzle_scales", "octet_swizzle_group_scales", "octet_unswizzle_group_scales"};
-
-// ---- valid calls ----------------------------------------------------------------------------------------------------
-
-class Planner {
-public:
-    Planner(int operation, Choices& choices) : choices_(choices) { plan_.operation = operation; }
-
-    Plan make() {
-        constexpr const char* scalings[] = {"rowwise", "blockwise", "mx"};
-        constexpr const char* formats[] = {"e4m3", "e4m3fnuz", "e5m2"};
-        constexpr const char* modes[] = {"rceil", "floor", "ceil", "even"};
-        plan_.scaling = choices_.of(scalings);
-        plan_.format = choices_.of(formats);
-        plan_.rounding = choices_.one_in(2) ? "exact" : "power_of_two";
-        plan_.mode = choices_.of(modes);
-        plan_.backend = choices_.one_in(2) ? OCTET_BACKEND_REFERENCE : OCTET_BACKEND_CPU;
-        plan_.threads = static_cast<std::int32_t>(choices_.below(3));
-        plan_.orientation = static_cast<std::int32_t>(choices_.below(2));
-        block_ = plan_.scaling == "blockwise" ? 128 : plan_.scaling == "mx" ? 32 : 0;
-        high_ = choices_.one_in(2) ? OCTET_F32 : OCTET_BF16;
-        tokens_ = choices_.one_in(8) ? 0 : choices_.between(1, 40);
-        features_ = choices_.between(1, 70);
-        experts_ = choices_.between(1, 3);
-        switch (plan_.operation) {
-            case rows: dense("x", Role::input, high_, {tokens_, features_}), add_rows("out", Role::output); break;
-            case columns:
-                add_groups(true), dense("x", Role::input, high_, {tokens_, features_});
-                add_tokens("out", Role::output, features_);
-                break;
-            case columns_dual: {
-                const std::int64_t other = choices_.between(1, 70);
-                add_groups(true), dense("x0", Role::input, high_, {tokens_, features_});
-                dense("x1", Role::input, high_, {tokens_, other});
-                add_tokens("out0", Role::output, features_), add_tokens("out1", Role::output, other);
-                break;
-            }
-            case pair:
-                add_groups(true), dense("x", Role::input, high_, {tokens_, features_});
-                add_rows("rows", Role::output), add_tokens("columns", Role::output, features_);
-                break;
-            case transposed:
-                add_groups(true), dense("x", Role::input, high_, {features_, tokens_});
-                add_tokens("out", Role::output, features_);
-                break;
-            case weights: {
-                const std::int64_t n = choices_.between(1, 40);
-                dense("w", Role::input, high_, {experts_, n, features_});
-                add_weights("along_k", Role::output, n, features_), add_weights("along_n", Role::output, features_, n);
-                break;
-            }
-            case undo_rows: add_rows("q", Role::input), dense("x", Role::output, high_, {tokens_, features_}); break;
-            case undo_columns:
-                add_groups(true), add_tokens("q", Role::input, features_);
-                dense("x", Role::output, high_, {tokens_, features_}).must = owned(0);
-                break;
-            case undo_transposed:
-                add_groups(true), add_tokens("q", Role::input, features_);
-                dense("x", Role::output, high_, {features_, tokens_}).must = owned(1);
-                break;
-            case undo_weights: {
-                const std::int64_t n = choices_.between(1, 40);
-                if (plan_.orientation == OCTET_ALONG_K) add_weights("q", Role::input, n, features_);
-                else add_weights("q", Role::input, features_, n);
-                dense("w", Role::output, high_, {experts_, n, features_});
-                break;
-            }
-            case pad:
-            case unpad: {
-                add_groups(false);
-                const auto format = static_cast<octet_format>(choices_.below(6));
-                const bool padding = plan_.operation == pad;
-                auto& x = dense("x", padding ? Role::input : Role::output, format, {tokens_, features_});
-                if (!padding) x.must = owned(0);
-                auto& padded = dense("padded", padding ? Role::output : Role::input, format, {padded_, features_});
-                if (padding) padded.must = up_to(0, used_);
-                plan_.padded_ends = padding && choices_.one_in(2);
-                break;
-            }
-            case swizzle:
-            case unswizzle: {
-                const Role in = plan_.operation == swizzle ? Role::input : Role::output;
-                const Role out = plan_.operation == swizzle ? Role::output : Role::input;
-                const std::int64_t r = choices_.between(1, 150), c = choices_.between(1, 9);
-                const std::int64_t bytes = round_up(r, 128) * round_up(c, 4);
-                if (choices_.one_in(2)) {
-                    strided("scale", in, OCTET_E8M0, {r, c}), contiguous("blocked", out, OCTET_E8M0, {bytes});
-                } else {
-                    strided("scale", in, OCTET_E8M0, {experts_, r, c});
-                    contiguous("blocked", out, OCTET_E8M0, {experts_, bytes});
-                }
-                break;
-            }
-            case swizzle_groups:
-            case unswizzle_groups: {
-                add_groups(false);
-                const bool forth = plan_.operation == swizzle_groups;
-                const std::int64_t c = choices_.between(1, 9);
-                const std::int64_t count = std::min(tokens_, plan_.group_count);
-                const std::int64_t padded_rows = (tokens_ + count * 127) / 128 * 128;
-                auto& scale = strided("scale", forth ? Role::input : Role::output, OCTET_E8M0, {tokens_, c});
-                if (!forth) scale.must = owned_or_free(0);
-                contiguous("blocked", forth ? Role::output : Role::input, OCTET_E8M0, {padded_rows * round_up(c, 4)});
-                break;
-            }
-        }
-        return plan_;
-    }
-
-private:
-    TensorPlan& add(const char* what, Role role, octet_format format, std::vector<std::int64_t> shape,
-                    std::vector<std::int64_t> strides) {
-        TensorPlan tensor;
-        tensor.what = what;
-        tensor.role = role;
-        tensor.format = format;
-        tensor.shape = std::move(shape);
-        tensor.strides = std::move(strides);
-        plan_.tensors.push_back(std::move(tensor));
-        return plan_.tensors.back();
-    }
-
-    TensorPlan& contiguous(const char* what, Role role, octet_format format, std::vector<std::int64_t> shape) {
-        std::vector<std::int64_t> strides(shape.size());
-        std::int64_t step = 1;
-        for (std::size_t axis = shape.size(); axis-- > 0;) {
-            strides[axis] = step;
-            step *= std::max<std::int64_t>(shape[axis], 1);
-        }
-        return add(what, role, format, std::move(shape), std::move(strides));
-    }
-
-    // The last axis by 1, the others perhaps further apart than they need be.
-    TensorPlan& dense(const char* what, Role role, octet_format format, std::vector<std::int64_t> shape) {
-        auto& tensor = contiguous(what, role, format, std::move(shape));
-        std::int64_t step = 1;
-        for (std::size_t axis = tensor.shape.size(); axis-- > 0;) {
-            tensor.strides[axis] = step;
-            step *= std::max<std::int64_t>(tensor.shape[axis], 1);
-            if (choices_.one_in(3)) step += choices_.between(1, 5);
-        }
-        return tensor;
-    }
-
-    // Any order of the axes, with gaps.
-    TensorPlan& strided(const char* what, Role role, octet_format format, std::vector<std::int64_t> shape) {
-        auto& tensor = contiguous(what, role, format, std::move(shape));
-        std::vector<std::size_t> order(tensor.shape.size());
-        for (std::size_t axis = 0; axis < order.size(); ++axis) order[axis] = order.size() - 1 - axis;
-        if (choices_.one_in(2)) std::reverse(order.begin(), order.end());
-        std::int64_t step = choices_.one_in(3) ? 2 : 1;
-        for (const std::size_t axis : order) {
-            tensor.strides[axis] = step;
-            step *= std::max<std::int64_t>(tensor.shape[axis], 1);
-            if (choices_.one_in(3)) step += choices_.between(1, 3);
-        }
-        return tensor;
-    }
-
-    octet_format fp8() const {
-        return plan_.format == "e4m3" ? OCTET_E4M3 : plan_.format == "e5m2" ? OCTET_E5M2 : OCTET_E4M3FNUZ;
-    }
-
-    void add_scales(const char* what, Role role, const std::vector<std::int64_t>& shape,
-                    const std::function<Must(const Index&)>& must) {
-        const octet_format format = plan_.scaling == "mx" ? OCTET_E8M0 : OCTET_F32;
-        strided(what, role, format, shape).must = must;
-        const bool both = plan_.scaling != "mx" && choices_.one_in(2);
-        auto& inverse = strided(what, role, format, shape);
-        inverse.must = must;
-        inverse.given = both;
-        if (!both || plan_.scaling == "mx" || !choices_.one_in(3)) return;
-        plan_.tensors[plan_.tensors.size() - 2].given = false;  // the inverse alone
-    }
-
-    void add_rows(const char* what, Role role) {
-        dense(what, role, fp8(), {tokens_, features_});
-        if (block_ == 0) add_scales(what, role, {tokens_}, {});
-        else add_scales(what, role, {tokens_, ceil_div(features_, block_)}, {});
-    }
-
-    void add_tokens(const char* what, Role role, std::int64_t features) {
-        dense(what, role, fp8(), {features, padded_}).must = up_to(1, used_);
-        if (block_ == 0) add_scales(what, role, {plan_.group_count, features}, {});
-        else add_scales(what, role, {features, padded_ / block_}, up_to(1, used_ / block_));
-    }
-
-    void add_weights(const char* what, Role role, std::int64_t rows_, std::int64_t columns_) {
-        dense(what, role, fp8(), {experts_, rows_, columns_});
-        if (plan_.scaling == "rowwise") add_scales(what, role, {experts_, rows_}, {});
-        else if (plan_.scaling == "mx") add_scales(what, role, {experts_, rows_, ceil_div(columns_, 32)}, {});
-        else add_scales(what, role, {experts_, ceil_div(rows_, 128), ceil_div(columns_, 128)}, {});
-    }
-
-    void add_groups(bool quantizing) {
-        plan_.grouped = true;
-        plan_.group_count = choices_.between(1, 5);
-        const std::int64_t unit = quantizing && block_ != 0 ? block_ : 1;
-        plan_.alignment = unit * choices_.between(1, unit == 1 ? 20 : 2);
-        std::int64_t end = 0;
-        for (std::int64_t g = 0; g < plan_.group_count; ++g) {
-            const std::int64_t begin = end;
-            if (!choices_.one_in(3)) end += choices_.below(tokens_ - end + 1);
-            plan_.ends.push_back(static_cast<std::int32_t>(end));
-            used_ += round_up(end - begin, plan_.alignment);
-        }
-        const std::int64_t occupied = std::min(tokens_, plan_.group_count);
-        padded_ = (tokens_ + occupied * (plan_.alignment - 1)) / plan_.alignment * plan_.alignment;
-        if (choices_.one_in(3)) padded_ += unit * choices_.between(1, 2);
-    }
-
-    // Elements below `limit` along the axis are written; what lies past the last group is left to the implementation.
-    static std::function<Must(const Index&)> up_to(std::size_t axis, std::int64_t limit) {
-        return [=](const Index& at) { return at[axis] < limit ? Must::write : Must::may_write; };
-    }
-    // Tokens that no group owns are left as they are.
-    std::function<Must(const Index&)> owned(std::size_t axis) const {
-        const std::int64_t end = plan_.ends.back();
-        return [=](const Index& at) { return at[axis] < end ? Must::write : Must::keep; };
-    }
-    std::function<Must(const Index&)> owned_or_free(std::size_t axis) const { return up_to(axis, plan_.ends.back()); }
-
-    Choices& choices_;
-    Plan plan_{};
-    std::int64_t block_ = 0, tokens_ = 0, features_ = 0, experts_ = 0, padded_ = 0, used_ = 0;
-    octet_format high_ = OCTET_F32;
-};
-
-// ---- spoiling -------------------------------------------------------------------------------------------------------
-
-// Whether one more or one less along this axis must be noticed. Not so where any size that is large enough will do: a
-// padded token axis, the tokens of a grouped tensor, and scales that fill up a tile.
-bool pinned(const Plan& plan, std::size_t which, std::size_t axis) {
-    const bool x = std::strchr("xw", plan.tensors[which].what[0]) != nullptr;
-    switch (plan.operation) {
-        case columns: case undo_columns: return x ? axis == 1 : axis == 0;
-        case transposed: case undo_transposed: return axis == 0;
-        case columns_dual: case pair: return x || axis == 0;
-        case pad: case unpad: return axis == 1;
-        case swizzle: case unswizzle: case swizzle_groups: case unswizzle_groups: return which == 1;
-        default: return true;
-    }
-}
-
-// Does one thing to the plan after which the call must fail. Where the thing chosen does not apply, does nothing.
-void spoil_once(Plan& plan, Choices& choices) {
-    const auto count = static_cast<std::int64_t>(plan.tensors.size());
-    const auto which = static_cast<std::size_t>(choices.below(count));
-    TensorPlan& tensor = plan.tensors[which];
-    const std::string what = std::string(tensor.what) + " (tensor " + std::to_string(which) + ")";
-    const bool filled = tensor.given && !tensor.absurd && !tensor.shape.empty() && tensor.elements() > 0;
-    const auto axis = tensor.shape.empty() ? 0 : static_cast<std::size_t>(choices.below(static_cast<std::int64_t>(tensor.shape.size())));
-    const bool quantized = plan.operation < pad;
-    const std::int64_t kind = choices.below(16);
-    if (plan.kinds >> kind & 1u) return;  // two of a kind may undo each other
-    plan.kinds |= 1u << kind;
-    switch (kind) {
-        case 0:  // a null data pointer; a null scale beside its inverse only means that it is not wanted
-            if (!filled || tensor.format == OCTET_F32 || (plan.operation == weights && which > 0)) return;
-            tensor.null_data = true;
-            return plan.spoil("null data of " + what);
-        case 1:
-            if (!filled || bytes_of(tensor.format) == 1) return;
-            tensor.shift = 1;
-            return plan.spoil("misaligned " + what);
-        case 2:
-            if (!tensor.given || tensor.shape.empty()) return;
-            tensor.shape[axis] = choices.of(absurd);
-            tensor.absurd = true;
-            return plan.spoil("absurd size of " + what);
-        case 3: {  // a size that differs by one, where another argument fixes it
-            if (!filled || !pinned(plan, which, axis)) return;
-            const bool growing = choices.one_in(2);
-            tensor.shape[axis] += growing ? 1 : -1;
-            if (growing) tensor.absurd = false;
-            // Strides that still fit, so that the size alone is wrong.
-            std::int64_t step = 1;
-            for (std::size_t a = tensor.shape.size(); a-- > 0;) {
-                tensor.strides[a] = step;
-                step *= std::max<std::int64_t>(tensor.shape[a], 1);
-            }
-            return plan.spoil("size off by one of " + what);
-        }
-        case 4: {
-            if (!filled || tensor.shape[axis] < 2) return;
-            constexpr std::int64_t bad[] = {0, -1, min64, max64, std::int64_t{1} << 61};
-            tensor.strides[axis] = choices.of(bad);
-            tensor.absurd = true;
-            return plan.spoil("stride " + std::to_string(tensor.strides[axis]) + " of " + what);
-        }
-        case 5: {
-            if (!tensor.given) return;
-            constexpr std::int32_t bad[] = {-1, 6, 7, 255, 1 << 20, std::numeric_limits<std::int32_t>::min()};
-            tensor.format = choices.of(bad);
-            tensor.absurd = true;
-            return plan.spoil("unknown format of " + what);
-        }
-        case 6: {  // a known format that does not belong there
-            if (!filled) return;
-            const bool scale_like = tensor.format == OCTET_E8M0;
-            if (!quantized && plan.operation <= unpad && plan.tensors.size() == 2) {
-                tensor.format = tensor.format == OCTET_F32 ? OCTET_BF16 : OCTET_F32;
-            } else {
-                tensor.format = scale_like ? OCTET_E4M3 : OCTET_E8M0;
-            }
-            return plan.spoil("another format of " + what);
-        }
-        case 7: {
-            if (!filled) return;
-            constexpr std::int32_t kinds[] = {-1, 3, 99, OCTET_DEVICE_CUDA, OCTET_DEVICE_HIP, OCTET_DEVICE_CPU};
-            tensor.device_kind = choices.of(kinds);
-            if (tensor.device_kind == OCTET_DEVICE_CPU) tensor.device_index = choices.one_in(2) ? 1 : -1;
-            return plan.spoil("another device of " + what);
-        }
-        case 8:
-            plan.null_handle = static_cast<int>(choices.below(8));
-            return;  // counted as spoiled when such a handle exists
-        case 9:
-            plan.wrong_handle = static_cast<int>(choices.below(8));
-            return;
-        case 10: {
-            if (!plan.grouped) return;
-            constexpr std::int64_t bad[] = {0, -1, min64, max64, std::int64_t{1} << 40};
-            plan.alignment = choices.of(bad);
-            const bool ignored = plan.operation == swizzle_groups || plan.operation == unswizzle_groups;
-            return ignored ? void() : plan.spoil("alignment " + std::to_string(plan.alignment));
-        }
-        case 11: {
-            if (!plan.grouped) return;
-            constexpr std::int64_t bad[] = {0, -1, min64, max64, std::int64_t{1} << 31};
-            plan.group_count = choices.of(bad);
-            return plan.spoil("group count " + std::to_string(plan.group_count));
-        }
-        case 12: {
-            if (!plan.grouped || plan.ends.empty()) return;
-            const auto g = static_cast<std::size_t>(choices.below(static_cast<std::int64_t>(plan.ends.size())));
-            constexpr std::int32_t bad[] = {-1, 1000000, std::numeric_limits<std::int32_t>::min(),
-                                            std::numeric_limits<std::int32_t>::max()};
-            plan.ends[g] = choices.of(bad);
-            return plan.spoil("offset " + std::to_string(plan.ends[g]));
-        }
-        case 13:
-            if (!plan.grouped) return;
-            if (choices.one_in(2)) plan.null_ends = true;
-            else if (choices.one_in(2)) plan.ends_shift = 1;
-            else plan.groups_device = OCTET_DEVICE_CUDA;
-            return plan.spoil("group offsets null, misaligned or elsewhere");
-        case 14: {
-            constexpr octet_backend bad[] = {-1, 5, 1000, OCTET_BACKEND_CUDA, OCTET_BACKEND_HIP};
-            if (choices.one_in(3)) plan.threads = choices.one_in(2) ? -1 : std::numeric_limits<std::int32_t>::min();
-            else plan.backend = choices.of(bad);
-            return plan.spoil("backend or threads");
-        }
-        case 15: {  // two tensors in one place, one of them an output; only contiguous ones are compared
-            const auto other = static_cast<std::size_t>(choices.below(count));
-            const TensorPlan& second = plan.tensors[other];
-            const auto whole = [](const TensorPlan& t) {
-                if (!t.given || t.absurd || t.null_data || t.shape.empty() || t.elements() == 0) return false;
-                std::int64_t step = 1;
-                for (std::size_t a = t.shape.size(); a-- > 0; step *= t.shape[a])
-                    if (t.shape[a] != 1 && t.strides[a] != step) return false;
-                return true;
-            };
-            const bool writes = tensor.role == Role::output || second.role == Role::output;
-            if (other == which || !writes || !whole(tensor) || !whole(second) || second.overlaps >= 0 || second.shift != 0) return;
-            tensor.overlaps = static_cast<int>(other);
-            const auto unit = static_cast<std::size_t>(bytes_of(tensor.format));
-            const std::size_t places = second.span() / unit;
-            if (places == 0) return;
-            tensor.overlap_offset = unit * static_cast<std::size_t>(choices.below(static_cast<std::int64_t>(std::min<std::size_t>(places, 250))));
-            tensor.shift = 0;
-            return plan.spoil(what + " lies in tensor " + std::to_string(other));
-        }
-        default: return;
-    }
-}
-
-// ---- the call -------------------------------------------------------------------------------------------------------
+    "octet_swizzle_scales", "octet_unswizzle_scales", "octet_swizzle_group_scales", "octet_unswizzle_group_scales",
+    "octet_grouped_forward", "octet_grouped_dgrad", "octet_grouped_wgrad"};
 
 // Handles of one call; freed at its end, whatever happens.
 class Handles {
@@ -481,12 +28,14 @@ public:
     ~Handles() {
         for (auto* t : tensors) octet_tensor_destroy(t);
         for (auto* q : quantized) octet_quantized_destroy(q);
+        for (auto* o : operands) octet_operand_destroy(o);
         octet_groups_destroy(groups);
         octet_quantize_options_destroy(options);
         octet_execution_destroy(execution);
     }
     std::vector<octet_tensor*> tensors{};
     std::vector<octet_quantized*> quantized{};
+    std::vector<octet_operand*> operands{};
     octet_groups* groups = nullptr;
     octet_quantize_options* options = nullptr;
     octet_execution* execution = nullptr;
@@ -623,11 +172,13 @@ private:
 
     // Which handle arguments a call has, and whether NULL is an error there.
     void note_spoiled_handles() {
-        const bool has_options = plan_.operation < pad;
+        const bool has_options = quantizes(plan_.operation);
         const int quantized = plan_.operation == columns_dual || plan_.operation == pair || plan_.operation == weights ? 2
                               : has_options                                                                        ? 1 : 0;
         const int plain = plan_.operation >= pad || plan_.operation == columns_dual ? 2 : 1;
-        const int total = quantized + plain + (plan_.grouped ? 1 : 0) + (has_options ? 1 : 0) + 1;
+        const int total = multiplies(plan_.operation)  // operands, groups, output, execution; the options may be NULL
+                              ? 5
+                              : quantized + plain + (plan_.grouped ? 1 : 0) + (has_options ? 1 : 0) + 1;
         if (plan_.null_handle >= total - 1) plan_.null_handle = -1;  // the last is the execution, which may be NULL
         if (plan_.operation == weights && plan_.null_handle > 1) plan_.null_handle = -1;  // an orientation may be
         if (plan_.wrong_handle >= total) plan_.wrong_handle = -1;
@@ -683,7 +234,34 @@ private:
         return made;
     }
 
+    octet_operand* operand_from(Handles& handles, std::size_t first, octet_status& status) {
+        octet_operand* made = nullptr;
+        if (plan_.plain) {
+            if (status == OCTET_OK) status = octet_operand_create_plain(handles.tensors[first], &made);
+        } else {
+            octet_quantized* values = quantize_into(handles, first, status);
+            if (status == OCTET_OK) status = octet_operand_create_quantized(values, plan_.scaling.c_str(), &made);
+        }
+        if (made != nullptr) handles.operands.push_back(made);
+        return made;
+    }
+
+    octet_status multiply(Handles& h) {
+        octet_status status = OCTET_OK;
+        octet_operand* a = operand_from(h, 0, status);
+        octet_operand* w = operand_from(h, 3, status);
+        if (status != OCTET_OK) return status;
+        a = pass(a), w = pass(w);
+        octet_groups* g = pass(h.groups);
+        octet_tensor* y = pass(h.tensors[6]);
+        octet_execution* e = pass(h.execution);
+        if (plan_.operation == forward) return octet_grouped_forward(a, w, g, y, nullptr, e);
+        if (plan_.operation == dgrad) return octet_grouped_dgrad(a, w, g, y, nullptr, e);
+        return octet_grouped_wgrad(a, w, g, plan_.alignment, y, nullptr, e);
+    }
+
     octet_status dispatch(Handles& h, std::int32_t* padded_ends) {
+        if (multiplies(plan_.operation)) return multiply(h);
         octet_status status = OCTET_OK;
         const auto tensor = [&](std::size_t i) { return pass(h.tensors[i]); };
         const auto groups = [&] { return pass(h.groups); };
@@ -740,147 +318,15 @@ private:
     bool noted_ = false;
 };
 
-// ---- calls without tensors ------------------------------------------------------------------------------------------
-
-std::string hostile_text(Choices& choices) {
-    constexpr const char* pieces[] = {"fp8_rowwise", "fp8_blockwise", "mxfp8", "bf16", ":", ",", "=", "scales", "exact",
-                                      "gradient", "e5m2", "e4m3", "mx", "rceil", "even", "wgrad", "accumulation", "fast",
-                                      "format", "scaling", "\xff", " ", "%s%n", "f32", "power_of_two", ""};
-    std::string text;
-    for (std::int64_t n = choices.below(7); n > 0; --n) text += choices.of(pieces);
-    if (choices.one_in(20)) text += std::string(5000, 'x');
-    return text;
-}
-
-void insist(bool condition, const char* what) {
-    if (!condition) throw Broken(std::string(what) + "; last error: " + octet_last_error());
-}
-
-Outcome hostile_recipe(Choices& choices) {
-    const std::string text = hostile_text(choices);
-    octet_recipe* recipe = nullptr;
-    const char* given = choices.one_in(15) ? nullptr : text.c_str();
-    if (octet_recipe_parse(given, choices.one_in(15) ? nullptr : &recipe) != OCTET_OK) {
-        insist(recipe == nullptr, "octet_recipe_parse failed and wrote its handle");
-        return Outcome::refused;
-    }
-    // What it prints, it parses again to the same.
-    std::size_t needed = 0;
-    insist(octet_recipe_print(recipe, nullptr, 0, &needed) == OCTET_OK && needed > 1, "octet_recipe_print gave no size");
-    Guarded buffer(needed, 0, 0xA5);
-    buffer.remember();
-    auto* out = reinterpret_cast<char*>(buffer.data());
-    insist(octet_recipe_print(recipe, out, needed - 1, nullptr) == OCTET_INVALID_ARGUMENT && buffer.unchanged(),
-           "octet_recipe_print wrote to a buffer that is too small");
-    insist(octet_recipe_print(recipe, out, needed, nullptr) == OCTET_OK && buffer.canaries_alive(), "octet_recipe_print");
-    octet_recipe* again = nullptr;
-    insist(octet_recipe_parse(out, &again) == OCTET_OK, "a printed recipe did not parse");
-    std::string second(needed, '\0');
-    insist(octet_recipe_print(again, second.data(), needed, nullptr) == OCTET_OK && std::strcmp(second.c_str(), out) == 0,
-           "a recipe changed when printed and parsed");
-    octet_quantize_options* options = nullptr;
-    const auto operand = static_cast<octet_operand>(choices.between(-1, 3));
-    const octet_status status = octet_quantize_options_from_recipe(recipe, operand, &options);
-    insist((status == OCTET_OK) == (options != nullptr), "octet_quantize_options_from_recipe");
-    insist(status != OCTET_OK || (operand >= 0 && operand <= 2), "an unknown operand was accepted");
-    octet_quantize_options_destroy(options);
-    octet_recipe_destroy(again);
-    octet_recipe_destroy(recipe);
-    return Outcome::accepted;
-}
-
-Outcome hostile_array(Choices& choices) {
-    const auto format = static_cast<octet_format>(choices.between(-1, 6));
-    const bool known = format >= 0 && format <= 5;
-    std::int64_t count = choices.between(0, 40);
-    const auto unit = static_cast<std::size_t>(known ? bytes_of(format) : 1);
-    const bool shifted = choices.one_in(5), null_in = choices.one_in(8), null_out = choices.one_in(8);
-    const bool encoding = choices.one_in(2);
-    const auto elements = static_cast<std::size_t>(count);
-    Guarded values(elements * 4, shifted ? 1 : 0, 0x41), codes(elements * unit, 0, 0x5A);
-    if (choices.one_in(6)) count = choices.of(absurd);
-    values.remember(), codes.remember();
-    auto* f32 = reinterpret_cast<float*>(values.data());
-    const octet_status status =
-        encoding ? octet_encode(format, null_in ? nullptr : f32, count, null_out ? nullptr : codes.data())
-                 : octet_decode(format, null_in ? nullptr : codes.data(), count, null_out ? nullptr : f32);
-    const bool valid = known && count >= 0 && count <= 40 && (count == 0 || !(shifted || null_in || null_out));
-    insist((status == OCTET_OK) == valid, encoding ? "octet_encode" : "octet_decode");
-    insist(values.canaries_alive() && codes.canaries_alive(), "octet_encode or octet_decode wrote past its array");
-    const Guarded& kept = encoding ? values : codes;
-    insist(kept.unchanged() && (valid || (values.unchanged() && codes.unchanged())), "octet_encode or octet_decode");
-    return valid ? Outcome::accepted : Outcome::refused;
-}
-
-Outcome hostile_sizes(Choices& choices) {
-    const auto size = [&] { return choices.one_in(3) ? choices.of(absurd) : choices.between(0, 200); };
-    const std::int64_t a = size(), b = size(), c = size();
-    const auto sane = [](std::int64_t value) { return value >= 0 && value <= 200; };
-    std::int64_t out = -77;
-    octet_status status = OCTET_OK;
-    bool valid = sane(a) && sane(b);
-    switch (choices.below(4)) {
-        case 0:
-            status = octet_padded_bound(a, b, c, &out);
-            valid = valid && sane(c) && c > 0;
-            break;
-        case 1: status = octet_swizzled_bytes(a, b, &out); break;
-        case 2:
-            status = octet_swizzled_group_bytes(a, b, c, &out);
-            valid = valid && sane(c);
-            break;
-        default:
-            insist(octet_padded_bound(1, 1, 1, nullptr) == OCTET_INVALID_ARGUMENT, "a null result was accepted");
-            insist(octet_swizzled_bytes(1, 1, nullptr) == OCTET_INVALID_ARGUMENT, "a null result was accepted");
-            insist(octet_swizzled_group_bytes(1, 1, 1, nullptr) == OCTET_INVALID_ARGUMENT, "a null result was accepted");
-            return Outcome::refused;
-    }
-    // Some absurd sizes still have an answer; none may be negative, and a refused call leaves the result alone.
-    insist(!valid || status == OCTET_OK, "a sane size was refused");
-    insist(status == OCTET_OK ? out >= 0 : out == -77, "a size is negative, or was written by a call that failed");
-    return status == OCTET_OK ? Outcome::accepted : Outcome::refused;
-}
-
-Outcome hostile_names(Choices& choices) {
-    const auto number = static_cast<std::int32_t>(choices.between(-3, 9));
-    insist(octet_status_name(number) != nullptr, "octet_status_name");
-    insist((octet_format_name(number) != nullptr) == (number >= 0 && number <= 5), "octet_format_name");
-    std::int64_t bytes = -77;
-    const bool known = octet_format_bytes(number, &bytes) == OCTET_OK;
-    insist(known == (number >= 0 && number <= 5) && (known || bytes == -77), "octet_format_bytes");
-    octet_quantize_options* options = nullptr;
-    insist(octet_quantize_options_create(&options) == OCTET_OK, "octet_quantize_options_create");
-    const std::string name = hostile_text(choices), value = hostile_text(choices);
-    const octet_status status = octet_quantize_options_set(choices.one_in(10) ? nullptr : options, name.c_str(),
-                                                           choices.one_in(10) ? nullptr : value.c_str());
-    char text[64];
-    std::memset(text, 0x7E, sizeof text);
-    const octet_status got = octet_quantize_options_get(options, name.c_str(), text, static_cast<std::size_t>(choices.below(65)), nullptr);
-    insist(got == OCTET_OK || text[0] == 0x7E, "octet_quantize_options_get failed and wrote");
-    octet_format format = -77;
-    insist(octet_format_parse(value.c_str(), &format) == OCTET_OK || format == -77, "octet_format_parse");
-    octet_quantize_options_destroy(options);
-    return status == OCTET_OK ? Outcome::accepted : Outcome::refused;
-}
-
 }  // namespace
 
 const char* operation_name(int operation) { return names[operation] + std::strlen("octet_"); }
 
 Outcome hostile_call(int operation, Choices& choices) {
-    Plan plan = Planner(operation, choices).make();
+    Plan plan = valid_plan(operation, choices);
     const std::int64_t spoils = choices.one_in(4) ? 0 : choices.between(1, 3);
     for (std::int64_t i = 0; i < spoils; ++i) spoil_once(plan, choices);
     return Caller(plan, choices).run();
-}
-
-Outcome hostile_small_call(Choices& choices) {
-    switch (choices.below(4)) {
-        case 0: return hostile_recipe(choices);
-        case 1: return hostile_array(choices);
-        case 2: return hostile_sizes(choices);
-        default: return hostile_names(choices);
-    }
 }
 
 }  // namespace octet::fuzz

@@ -25,7 +25,7 @@ struct Broken : std::runtime_error {
 
 enum class Outcome { accepted, refused };
 
-inline constexpr int operation_count = 16;
+inline constexpr int operation_count = 19;
 const char* operation_name(int operation);
 
 // One call of a quantizer or layout operation.
