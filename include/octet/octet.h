@@ -67,9 +67,9 @@ OCTET_API const char* octet_last_error(void);
 
 /* ---- version ---------------------------------------------------------------------------------------------------- */
 
-OCTET_API const char* octet_version(void);     /* of the library: "0.1.0" */
-OCTET_API int32_t octet_abi_version(void);     /* compare with OCTET_ABI_VERSION */
-OCTET_API const char* octet_build_info(void);  /* one line: version, commit, compiler, backends */
+OCTET_API const char* octet_version(void);    /* of the library: "0.1.0" */
+OCTET_API int32_t octet_abi_version(void);    /* compare with OCTET_ABI_VERSION */
+OCTET_API const char* octet_build_info(void); /* one line: version, commit, compiler, backends */
 
 /* ---- formats ---------------------------------------------------------------------------------------------------- */
 
@@ -83,7 +83,7 @@ enum {
     OCTET_E8M0 = 5      /* MX scales */
 };
 
-OCTET_API const char* octet_format_name(octet_format format);  /* NULL when unknown */
+OCTET_API const char* octet_format_name(octet_format format); /* NULL when unknown */
 OCTET_API octet_status octet_format_parse(const char* text, octet_format* format);
 OCTET_API octet_status octet_format_bytes(octet_format format, int64_t* bytes); /* of one element */
 
@@ -168,7 +168,8 @@ enum {
     OCTET_BACKEND_HIP = 4
 };
 
-/* Where and how a call runs. NULL wherever one is taken means the defaults: automatic, every core, the default stream. */
+/* Where and how a call runs. NULL wherever one is taken means the defaults: automatic, every core, the default stream.
+ */
 typedef struct octet_execution octet_execution;
 OCTET_API octet_status octet_execution_create(octet_execution** execution);
 OCTET_API octet_status octet_execution_set_backend(octet_execution* execution, octet_backend backend);
@@ -253,7 +254,8 @@ OCTET_API octet_status octet_unpad_groups(const octet_tensor* padded, const octe
  *   scale [R,C]   <-> blocked [octet_swizzled_bytes(R, C)]
  *   scale [E,R,C] <-> blocked [E, octet_swizzled_bytes(R, C)]
  *   groups along R: each group starts on a new multiple of 128 rows; blocked [octet_swizzled_group_bytes(R, C, G)] */
-OCTET_API octet_status octet_swizzle_scales(const octet_tensor* scale, octet_tensor* blocked, const octet_execution* on);
+OCTET_API octet_status octet_swizzle_scales(const octet_tensor* scale, octet_tensor* blocked,
+                                            const octet_execution* on);
 OCTET_API octet_status octet_unswizzle_scales(const octet_tensor* blocked, octet_tensor* scale,
                                               const octet_execution* on);
 OCTET_API octet_status octet_swizzle_group_scales(const octet_tensor* scale, const octet_groups* groups,

@@ -63,7 +63,8 @@ namespace octet::capi {
 template <class T>
 T& checked(T* handle, const char* what) {
     require(handle != nullptr, what, " is NULL, expected a handle; make one with the matching octet_*_create");
-    require(handle->kind == T::expected, what, " is not a handle of the kind this function takes; pass handles to the "
+    require(handle->kind == T::expected, what,
+            " is not a handle of the kind this function takes; pass handles to the "
             "parameters that their types name, and none that was destroyed");
     return *handle;
 }

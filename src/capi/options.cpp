@@ -10,7 +10,8 @@ using namespace octet::capi;
 
 static_assert(OCTET_BACKEND_AUTOMATIC == static_cast<int>(Backend::automatic) &&
               OCTET_BACKEND_REFERENCE == static_cast<int>(Backend::reference) &&
-              OCTET_BACKEND_CPU == static_cast<int>(Backend::cpu) && OCTET_BACKEND_CUDA == static_cast<int>(Backend::cuda) &&
+              OCTET_BACKEND_CPU == static_cast<int>(Backend::cpu) &&
+              OCTET_BACKEND_CUDA == static_cast<int>(Backend::cuda) &&
               OCTET_BACKEND_HIP == static_cast<int>(Backend::hip));
 
 namespace {
@@ -74,7 +75,8 @@ octet_status octet_quantize_options_from_recipe(const octet_recipe* recipe, octe
         auto& out = checked_pointer(options, "options");
         const Recipe& of = checked(recipe, "recipe").recipe;
         const bool gradient = checked_enum<octet_role>(role, 3, "role") == OCTET_ROLE_GRADIENT;
-        const QuantizeOptions made{of.scaling(), gradient ? of.gradient_format : of.format, of.scale_rounding, of.mx_mode};
+        const QuantizeOptions made{of.scaling(), gradient ? of.gradient_format : of.format, of.scale_rounding,
+                                   of.mx_mode};
         out = new octet_quantize_options{{}, made};
     });
 }

@@ -20,13 +20,19 @@ namespace {
 
 void set_option(ProductOptions& options, std::string_view name, std::string_view value) {
     if (name == "update") {
-        if (value == "overwrite") options.update = Update::overwrite;
-        else if (value == "add") options.update = Update::add;
-        else unknown_value(name, value, "overwrite or add");
+        if (value == "overwrite")
+            options.update = Update::overwrite;
+        else if (value == "add")
+            options.update = Update::add;
+        else
+            unknown_value(name, value, "overwrite or add");
     } else if (name == "accumulation") {
-        if (value == "promoted") options.accumulation = Accumulation::promoted;
-        else if (value == "fast") options.accumulation = Accumulation::fast;
-        else unknown_value(name, value, "promoted or fast");
+        if (value == "promoted")
+            options.accumulation = Accumulation::promoted;
+        else if (value == "fast")
+            options.accumulation = Accumulation::fast;
+        else
+            unknown_value(name, value, "promoted or fast");
     } else {
         unknown_option(name);
     }

@@ -87,8 +87,8 @@ octet_status octet_quantize_columns(const octet_tensor* x, const octet_groups* g
 }
 
 octet_status octet_quantize_columns_dual(const octet_tensor* x0, const octet_tensor* x1, const octet_groups* groups,
-                                         int64_t alignment, const octet_quantize_options* options, octet_quantized* out0,
-                                         octet_quantized* out1, const octet_execution* on) {
+                                         int64_t alignment, const octet_quantize_options* options,
+                                         octet_quantized* out0, octet_quantized* out1, const octet_execution* on) {
     return guarded(__func__, [&] {
         quantize_columns_dual(view_of(x0, "x0"), view_of(x1, "x1"), groups_of(groups), alignment, options_of(options),
                               quantized_of(out0, "out0"), quantized_of(out1, "out1"), execution_of(on));
@@ -108,8 +108,8 @@ octet_status octet_quantize_transposed(const octet_tensor* x, const octet_groups
                                        const octet_quantize_options* options, octet_quantized* out,
                                        const octet_execution* on) {
     return guarded(__func__, [&] {
-        quantize_transposed(view_of(x, "x"), groups_of(groups), alignment, options_of(options), quantized_of(out, "out"),
-                            execution_of(on));
+        quantize_transposed(view_of(x, "x"), groups_of(groups), alignment, options_of(options),
+                            quantized_of(out, "out"), execution_of(on));
     });
 }
 
@@ -160,8 +160,8 @@ octet_status octet_dequantize_weights(const octet_quantized* q, octet_weight_ori
     });
 }
 
-octet_status octet_pad_groups(const octet_tensor* x, const octet_groups* groups, int64_t alignment, octet_tensor* padded,
-                              int32_t* padded_ends, const octet_execution* on) {
+octet_status octet_pad_groups(const octet_tensor* x, const octet_groups* groups, int64_t alignment,
+                              octet_tensor* padded, int32_t* padded_ends, const octet_execution* on) {
     return guarded(__func__, [&] {
         pad_groups(view_of(x, "x"), groups_of(groups), alignment, view_of(padded, "padded"), padded_ends,
                    execution_of(on));

@@ -9,7 +9,8 @@ static_assert(OCTET_VERSION_MAJOR == octet::build_info::version_major &&
                   OCTET_VERSION_MINOR == octet::build_info::version_minor &&
                   OCTET_VERSION_PATCH == octet::build_info::version_patch,
               "octet.h and CMakeLists.txt name different versions");
-static_assert(OCTET_OK == static_cast<int>(octet::Status::ok) && OCTET_INTERNAL == static_cast<int>(octet::Status::internal));
+static_assert(OCTET_OK == static_cast<int>(octet::Status::ok) &&
+              OCTET_INTERNAL == static_cast<int>(octet::Status::internal));
 
 namespace octet::capi {
 namespace {

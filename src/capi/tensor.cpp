@@ -49,8 +49,8 @@ octet_status octet_tensor_set_data(octet_tensor* tensor, void* data) {
 
 void octet_tensor_destroy(octet_tensor* tensor) { destroy(__func__, tensor); }
 
-octet_status octet_groups_create(const int32_t* ends, int64_t count, octet_device_kind device_kind, int32_t device_index,
-                                 octet_groups** groups) {
+octet_status octet_groups_create(const int32_t* ends, int64_t count, octet_device_kind device_kind,
+                                 int32_t device_index, octet_groups** groups) {
     return guarded(__func__, [&] {
         auto& out = checked_pointer(groups, "groups");
         require(count >= 0, "count is ", count, ", expected 0 or more groups");

@@ -9,12 +9,12 @@
 static int failures = 0;
 
 /* A failed check is reported and counted; the program goes on and its exit code says it. */
-#define CHECK(condition)                                                                                     \
-    do {                                                                                                     \
-        if (!(condition)) {                                                                                  \
-            ++failures;                                                                                      \
+#define CHECK(condition)                                                                                        \
+    do {                                                                                                        \
+        if (!(condition)) {                                                                                     \
+            ++failures;                                                                                         \
             fprintf(stderr, "%s:%d: %s; last error: %s\n", __FILE__, __LINE__, #condition, octet_last_error()); \
-        }                                                                                                    \
+        }                                                                                                       \
     } while (0)
 
 #define OK(call) CHECK((call) == OCTET_OK)
@@ -342,7 +342,9 @@ int main(void) {
     products();
     devices();
     handles();
-    if (failures != 0) fprintf(stderr, "%d checks failed\n", failures);
-    else printf("the C interface: every check passed\n");
+    if (failures != 0)
+        fprintf(stderr, "%d checks failed\n", failures);
+    else
+        printf("the C interface: every check passed\n");
     return failures == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

@@ -10,8 +10,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t cou
     Choices choices(bytes + 1, count - 1);
     try {
         const int operation = *bytes % (operation_count + 1);
-        if (operation < operation_count) hostile_call(operation, choices);
-        else hostile_small_call(choices);
+        if (operation < operation_count)
+            hostile_call(operation, choices);
+        else
+            hostile_small_call(choices);
     } catch (const Broken& story) {
         std::fprintf(stderr, "%s\n", story.what());
         std::abort();

@@ -13,11 +13,13 @@ namespace octet::fuzz {
 namespace {
 
 constexpr const char* names[operation_count] = {
-    "octet_quantize_rows", "octet_quantize_columns", "octet_quantize_columns_dual", "octet_quantize_pair",
-    "octet_quantize_transposed", "octet_quantize_weights", "octet_dequantize_rows", "octet_dequantize_columns",
-    "octet_dequantize_transposed", "octet_dequantize_weights", "octet_pad_groups", "octet_unpad_groups",
-    "octet_swizzle_scales", "octet_unswizzle_scales", "octet_swizzle_group_scales", "octet_unswizzle_group_scales",
-    "octet_grouped_forward", "octet_grouped_dgrad", "octet_grouped_wgrad"};
+    "octet_quantize_rows",          "octet_quantize_columns",    "octet_quantize_columns_dual",
+    "octet_quantize_pair",          "octet_quantize_transposed", "octet_quantize_weights",
+    "octet_dequantize_rows",        "octet_dequantize_columns",  "octet_dequantize_transposed",
+    "octet_dequantize_weights",     "octet_pad_groups",          "octet_unpad_groups",
+    "octet_swizzle_scales",         "octet_unswizzle_scales",    "octet_swizzle_group_scales",
+    "octet_unswizzle_group_scales", "octet_grouped_forward",     "octet_grouped_dgrad",
+    "octet_grouped_wgrad"};
 
 // Handles of one call; freed at its end, whatever happens.
 class Handles {
@@ -58,7 +60,8 @@ public:
             if (tensor.role == Role::input || !tensor.given) continue;
             const auto unit = static_cast<std::size_t>(bytes_of(tensor.format));
             each_element(tensor, [&](const Index& at, std::size_t byte) {
-                const bool written = std::equal(&first.outputs[t][byte], &first.outputs[t][byte] + unit, &second.outputs[t][byte]);
+                const bool written =
+                    std::equal(&first.outputs[t][byte], &first.outputs[t][byte] + unit, &second.outputs[t][byte]);
                 if (must(tensor, at) == Must::write && !written)
                     broken(std::string("left an element of ") + tensor.what + " unwritten");
             });
@@ -74,8 +77,9 @@ private:
 
     [[noreturn]] void broken(const std::string& how) const {
         std::ostringstream text;
-        text << names[plan_.operation] << " " << how << ".\n  spoiled: " << (plan_.spoiled.empty() ? "nothing" : plan_.spoiled)
-             << "\n  scaling " << plan_.scaling << ", " << plan_.format << ", alignment " << plan_.alignment << ", backend "
+        text << names[plan_.operation] << " " << how
+             << ".\n  spoiled: " << (plan_.spoiled.empty() ? "nothing" : plan_.spoiled) << "\n  scaling "
+             << plan_.scaling << ", " << plan_.format << ", alignment " << plan_.alignment << ", backend "
              << plan_.backend << ", groups";
         for (const std::int32_t end : plan_.ends) text << " " << end;
         for (const TensorPlan& t : plan_.tensors) {
@@ -111,7 +115,8 @@ private:
         for (const TensorPlan& tensor : plan_.tensors) {
             auto buffer = std::make_unique<Guarded>(tensor.span(), tensor.shift, poison);
             if (tensor.role == Role::input)
-                for (std::size_t i = 0; i < buffer->bytes(); ++i) buffer->data()[i] = static_cast<std::uint8_t>(data.below(256));
+                for (std::size_t i = 0; i < buffer->bytes(); ++i)
+                    buffer->data()[i] = static_cast<std::uint8_t>(data.below(256));
             buffers.push_back(std::move(buffer));
         }
         const std::size_t ends_bytes = plan_.ends.size() * sizeof(std::int32_t);
@@ -173,8 +178,10 @@ private:
     // Which handle arguments a call has, and whether NULL is an error there.
     void note_spoiled_handles() {
         const bool has_options = quantizes(plan_.operation);
-        const int quantized = plan_.operation == columns_dual || plan_.operation == pair || plan_.operation == weights ? 2
-                              : has_options                                                                        ? 1 : 0;
+        const int quantized = plan_.operation == columns_dual || plan_.operation == pair || plan_.operation == weights
+                                  ? 2
+                              : has_options ? 1
+                                            : 0;
         const int plain = plan_.operation >= pad || plan_.operation == columns_dual ? 2 : 1;
         const int total = multiplies(plan_.operation)  // operands, groups, output, execution; the options may be NULL
                               ? 5
@@ -183,7 +190,8 @@ private:
         if (plan_.operation == weights && plan_.null_handle > 1) plan_.null_handle = -1;  // an orientation may be
         if (plan_.wrong_handle >= total) plan_.wrong_handle = -1;
         if (plan_.null_handle >= 0) plan_.spoil("handle " + std::to_string(plan_.null_handle) + " is NULL");
-        if (plan_.wrong_handle >= 0) plan_.spoil("handle " + std::to_string(plan_.wrong_handle) + " is of another kind");
+        if (plan_.wrong_handle >= 0)
+            plan_.spoil("handle " + std::to_string(plan_.wrong_handle) + " is of another kind");
     }
 
     octet_status call(std::vector<std::unique_ptr<Guarded>>& buffers, Guarded& ends, Guarded& padded_ends) {
@@ -193,10 +201,14 @@ private:
         handles_ = &handles;
         handle_index_ = 0;
         if (const auto status = octet_quantize_options_create(&handles.options)) return status;
-        if (const auto status = octet_quantize_options_set(handles.options, "scaling", plan_.scaling.c_str())) return status;
-        if (const auto status = octet_quantize_options_set(handles.options, "format", plan_.format.c_str())) return status;
-        if (const auto status = octet_quantize_options_set(handles.options, "scale_rounding", plan_.rounding.c_str())) return status;
-        if (const auto status = octet_quantize_options_set(handles.options, "mx_mode", plan_.mode.c_str())) return status;
+        if (const auto status = octet_quantize_options_set(handles.options, "scaling", plan_.scaling.c_str()))
+            return status;
+        if (const auto status = octet_quantize_options_set(handles.options, "format", plan_.format.c_str()))
+            return status;
+        if (const auto status = octet_quantize_options_set(handles.options, "scale_rounding", plan_.rounding.c_str()))
+            return status;
+        if (const auto status = octet_quantize_options_set(handles.options, "mx_mode", plan_.mode.c_str()))
+            return status;
         if (const auto status = octet_execution_create(&handles.execution)) return status;
         if (const auto status = octet_execution_set_backend(handles.execution, plan_.backend)) return status;
         if (const auto status = octet_execution_set_threads(handles.execution, plan_.threads)) return status;
@@ -205,11 +217,12 @@ private:
             handles.tensors.push_back(nullptr);
             if (!tensor.given) continue;
             void* memory = buffers[t]->data();
-            if (tensor.overlaps >= 0) memory = buffers[static_cast<std::size_t>(tensor.overlaps)]->data() + tensor.overlap_offset;
+            if (tensor.overlaps >= 0)
+                memory = buffers[static_cast<std::size_t>(tensor.overlaps)]->data() + tensor.overlap_offset;
             if (tensor.null_data) memory = nullptr;
-            const auto status = octet_tensor_create(memory, tensor.format, static_cast<std::int32_t>(tensor.shape.size()),
-                                                    tensor.shape.data(), tensor.strides.data(), tensor.device_kind,
-                                                    tensor.device_index, &handles.tensors.back());
+            const auto status = octet_tensor_create(
+                memory, tensor.format, static_cast<std::int32_t>(tensor.shape.size()), tensor.shape.data(),
+                tensor.strides.data(), tensor.device_kind, tensor.device_index, &handles.tensors.back());
             if (status != OCTET_OK) {
                 if (handles.tensors.back() != nullptr) broken("failed to make a tensor and wrote its handle");
                 return status;
@@ -217,7 +230,8 @@ private:
         }
         if (plan_.grouped) {
             const auto* offsets = plan_.null_ends ? nullptr : reinterpret_cast<const std::int32_t*>(ends.data());
-            if (const auto status = octet_groups_create(offsets, plan_.group_count, plan_.groups_device, 0, &handles.groups))
+            if (const auto status =
+                    octet_groups_create(offsets, plan_.group_count, plan_.groups_device, 0, &handles.groups))
                 return status;
         }
         std::int32_t* wanted_ends = plan_.padded_ends ? reinterpret_cast<std::int32_t*>(padded_ends.data()) : nullptr;
@@ -228,7 +242,8 @@ private:
     octet_quantized* quantize_into(Handles& handles, std::size_t first, octet_status& status) {
         octet_quantized* made = nullptr;
         if (status == OCTET_OK) {
-            status = octet_quantized_create(handles.tensors[first], handles.tensors[first + 1], handles.tensors[first + 2], &made);
+            status = octet_quantized_create(handles.tensors[first], handles.tensors[first + 1],
+                                            handles.tensors[first + 2], &made);
             if (made != nullptr) handles.quantized.push_back(made);
         }
         return made;
@@ -269,10 +284,16 @@ private:
         const auto on = [&] { return pass(h.execution); };
         octet_quantized *q0 = nullptr, *q1 = nullptr;
         switch (plan_.operation) {
-            case rows: case columns: case transposed: q0 = quantize_into(h, 1, status); break;
+            case rows:
+            case columns:
+            case transposed: q0 = quantize_into(h, 1, status); break;
             case columns_dual: q0 = quantize_into(h, 2, status), q1 = quantize_into(h, 5, status); break;
-            case pair: case weights: q0 = quantize_into(h, 1, status), q1 = quantize_into(h, 4, status); break;
-            case undo_rows: case undo_columns: case undo_transposed: case undo_weights: q0 = quantize_into(h, 0, status); break;
+            case pair:
+            case weights: q0 = quantize_into(h, 1, status), q1 = quantize_into(h, 4, status); break;
+            case undo_rows:
+            case undo_columns:
+            case undo_transposed:
+            case undo_weights: q0 = quantize_into(h, 0, status); break;
             default: break;
         }
         if (status != OCTET_OK) return status;
@@ -281,10 +302,14 @@ private:
         octet_tensor *x = nullptr, *x1 = nullptr;
         octet_groups* g = nullptr;
         octet_quantize_options* o = nullptr;
-        if (plan_.operation == columns_dual) x = tensor(0), x1 = tensor(1);
-        else if (plan_.operation >= undo_rows && plan_.operation <= undo_weights) x = tensor(3);
-        else if (plan_.operation >= pad) x = tensor(0), x1 = tensor(1);
-        else x = tensor(0);
+        if (plan_.operation == columns_dual)
+            x = tensor(0), x1 = tensor(1);
+        else if (plan_.operation >= undo_rows && plan_.operation <= undo_weights)
+            x = tensor(3);
+        else if (plan_.operation >= pad)
+            x = tensor(0), x1 = tensor(1);
+        else
+            x = tensor(0);
         if (plan_.operation == weights) o = options();
         if (plan_.grouped) g = groups();
         if (plan_.operation < pad && o == nullptr && plan_.operation != weights) o = options();

@@ -1,8 +1,8 @@
 // One call of the C interface with arguments chosen to hurt.
 //
 // A call starts as a valid one: random sizes, formats, strides and groups. Then nothing, or one to three things, are
-// spoiled: a null, a wrong kind of handle, an absurd size, a stride, an offset, an enumerator, an alignment, overlapping
-// memory. Every buffer lies between canaries. After the call:
+// spoiled: a null, a wrong kind of handle, an absurd size, a stride, an offset, an enumerator, an alignment,
+// overlapping memory. Every buffer lies between canaries. After the call:
 //   status ok   only bytes of the outputs' elements have changed, and every element that must be written was;
 //   an error    no byte of anything has changed, and the message names the function;
 //   and a valid call is ok, a spoiled one is not.

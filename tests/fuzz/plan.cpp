@@ -6,7 +6,9 @@
 namespace octet::fuzz {
 namespace {
 
-std::int64_t round_up(std::int64_t value, std::int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
+std::int64_t round_up(std::int64_t value, std::int64_t multiple) {
+    return (value + multiple - 1) / multiple * multiple;
+}
 std::int64_t ceil_div(std::int64_t value, std::int64_t divisor) { return (value + divisor - 1) / divisor; }
 
 class Planner {
@@ -67,8 +69,10 @@ public:
                 break;
             case undo_weights: {
                 const std::int64_t n = choices_.between(1, 40);
-                if (plan_.orientation == OCTET_ALONG_K) add_weights("q", Role::input, n, features_);
-                else add_weights("q", Role::input, features_, n);
+                if (plan_.orientation == OCTET_ALONG_K)
+                    add_weights("q", Role::input, n, features_);
+                else
+                    add_weights("q", Role::input, features_, n);
                 dense("w", Role::output, high_, {experts_, n, features_});
                 break;
             }
@@ -98,7 +102,9 @@ public:
                 }
                 break;
             }
-            case forward: case dgrad: case wgrad: add_product(); break;
+            case forward:
+            case dgrad:
+            case wgrad: add_product(); break;
             case swizzle_groups:
             case unswizzle_groups: {
                 add_groups(false);
@@ -128,17 +134,23 @@ private:
         if (plan_.plain) {
             const std::int64_t left = plan_.operation == forward ? k : n;
             dense("a", Role::input, high_, {tokens_, left}), skip(2);
-            if (rows_product) dense("w", Role::input, high_, {experts_, n, k}), skip(2);
-            else dense("a", Role::input, high_, {tokens_, k}), skip(2);
+            if (rows_product)
+                dense("w", Role::input, high_, {experts_, n, k}), skip(2);
+            else
+                dense("a", Role::input, high_, {tokens_, k}), skip(2);
         } else if (rows_product) {
             add_rows("a", Role::input);
-            if (plan_.operation == forward) add_weights("w", Role::input, n, k);
-            else add_weights("w", Role::input, k, n);
+            if (plan_.operation == forward)
+                add_weights("w", Role::input, n, k);
+            else
+                add_weights("w", Role::input, k, n);
         } else {
             add_tokens("a", Role::input, n), add_tokens("a", Role::input, k);
         }
-        if (plan_.operation == wgrad) dense("y", Role::output, to, {experts_, n, k});
-        else dense("y", Role::output, to, {tokens_, plan_.operation == forward ? n : k}).must = owned(0);
+        if (plan_.operation == wgrad)
+            dense("y", Role::output, to, {experts_, n, k});
+        else
+            dense("y", Role::output, to, {tokens_, plan_.operation == forward ? n : k}).must = owned(0);
     }
 
     // Tensors that are not given, to keep the count.
@@ -203,7 +215,8 @@ private:
                     const std::function<Must(const Index&)>& must) {
         const octet_format format = plan_.scaling == "mx" ? OCTET_E8M0 : OCTET_F32;
         strided(what, role, format, shape).must = must;
-        const bool read_alone = multiplies(plan_.operation);  // products read one of the two and do not look at the other
+        const bool read_alone =
+            multiplies(plan_.operation);  // products read one of the two and do not look at the other
         const bool both = plan_.scaling != "mx" && (read_alone || choices_.one_in(2));
         auto& inverse = strided(what, role, format, shape);
         inverse.must = must;
@@ -214,21 +227,28 @@ private:
 
     void add_rows(const char* what, Role role) {
         dense(what, role, fp8(), {tokens_, features_});
-        if (block_ == 0) add_scales(what, role, {tokens_}, {});
-        else add_scales(what, role, {tokens_, ceil_div(features_, block_)}, {});
+        if (block_ == 0)
+            add_scales(what, role, {tokens_}, {});
+        else
+            add_scales(what, role, {tokens_, ceil_div(features_, block_)}, {});
     }
 
     void add_tokens(const char* what, Role role, std::int64_t features) {
         dense(what, role, fp8(), {features, padded_}).must = up_to(1, used_);
-        if (block_ == 0) add_scales(what, role, {plan_.group_count, features}, {});
-        else add_scales(what, role, {features, padded_ / block_}, up_to(1, used_ / block_));
+        if (block_ == 0)
+            add_scales(what, role, {plan_.group_count, features}, {});
+        else
+            add_scales(what, role, {features, padded_ / block_}, up_to(1, used_ / block_));
     }
 
     void add_weights(const char* what, Role role, std::int64_t rows_, std::int64_t columns_) {
         dense(what, role, fp8(), {experts_, rows_, columns_});
-        if (plan_.scaling == "rowwise") add_scales(what, role, {experts_, rows_}, {});
-        else if (plan_.scaling == "mx") add_scales(what, role, {experts_, rows_, ceil_div(columns_, 32)}, {});
-        else add_scales(what, role, {experts_, ceil_div(rows_, 128), ceil_div(columns_, 128)}, {});
+        if (plan_.scaling == "rowwise")
+            add_scales(what, role, {experts_, rows_}, {});
+        else if (plan_.scaling == "mx")
+            add_scales(what, role, {experts_, rows_, ceil_div(columns_, 32)}, {});
+        else
+            add_scales(what, role, {experts_, ceil_div(rows_, 128), ceil_div(columns_, 128)}, {});
     }
 
     void add_groups(bool quantizing) {

@@ -33,11 +33,11 @@ struct TensorPlan {
     std::vector<std::int64_t> strides{};
     std::function<Must(const Index&)> must{};  // outputs; by default every element is written
     std::int32_t device_kind = OCTET_DEVICE_CPU, device_index = 0;
-    bool given = true;       // false: a NULL handle
+    bool given = true;  // false: a NULL handle
     bool null_data = false;
-    std::size_t shift = 0;   // bytes off the natural alignment
-    bool absurd = false;     // claims what no machine has; gets a small buffer
-    int overlaps = -1;       // lies in the buffer of this other tensor
+    std::size_t shift = 0;  // bytes off the natural alignment
+    bool absurd = false;    // claims what no machine has; gets a small buffer
+    int overlaps = -1;      // lies in the buffer of this other tensor
     std::size_t overlap_offset = 0;
 
     std::int64_t elements() const {
@@ -74,7 +74,7 @@ struct Plan {
     int wrong_handle = -1;  // ... is of another kind
     bool null_ends = false;
     bool padded_ends = false;
-    bool plain = false;  // operands of a product in bf16 or f32
+    bool plain = false;       // operands of a product in bf16 or f32
     std::uint32_t kinds = 0;  // of spoiling, that were tried
     std::string spoiled{};    // what was done to it; "" for a valid call
 
@@ -82,10 +82,25 @@ struct Plan {
 };
 
 enum Operation {
-    rows, columns, columns_dual, pair, transposed, weights,
-    undo_rows, undo_columns, undo_transposed, undo_weights,
-    pad, unpad, swizzle, unswizzle, swizzle_groups, unswizzle_groups,
-    forward, dgrad, wgrad
+    rows,
+    columns,
+    columns_dual,
+    pair,
+    transposed,
+    weights,
+    undo_rows,
+    undo_columns,
+    undo_transposed,
+    undo_weights,
+    pad,
+    unpad,
+    swizzle,
+    unswizzle,
+    swizzle_groups,
+    unswizzle_groups,
+    forward,
+    dgrad,
+    wgrad
 };
 constexpr bool quantizes(int operation) { return operation < pad; }
 constexpr bool multiplies(int operation) { return operation >= forward; }

@@ -10,9 +10,11 @@ namespace octet::fuzz {
 namespace {
 
 std::string hostile_text(Choices& choices) {
-    constexpr const char* pieces[] = {"fp8_rowwise", "fp8_blockwise", "mxfp8", "bf16", ":", ",", "=", "scales", "exact",
-                                      "gradient", "e5m2", "e4m3", "mx", "rceil", "even", "wgrad", "accumulation", "fast",
-                                      "format", "scaling", "\xff", " ", "%s%n", "f32", "power_of_two", ""};
+    constexpr const char* pieces[] = {
+        "fp8_rowwise", "fp8_blockwise", "mxfp8",        "bf16",         ":",      ",",       "=",
+        "scales",      "exact",         "gradient",     "e5m2",         "e4m3",   "mx",      "rceil",
+        "even",        "wgrad",         "accumulation", "fast",         "format", "scaling", "\xff",
+        " ",           "%s%n",          "f32",          "power_of_two", ""};
     std::string text;
     for (std::int64_t n = choices.below(7); n > 0; --n) text += choices.of(pieces);
     if (choices.one_in(20)) text += std::string(5000, 'x');
@@ -33,18 +35,21 @@ Outcome hostile_recipe(Choices& choices) {
     }
     // What it prints, it parses again to the same.
     std::size_t needed = 0;
-    insist(octet_recipe_print(recipe, nullptr, 0, &needed) == OCTET_OK && needed > 1, "octet_recipe_print gave no size");
+    insist(octet_recipe_print(recipe, nullptr, 0, &needed) == OCTET_OK && needed > 1,
+           "octet_recipe_print gave no size");
     Guarded buffer(needed, 0, 0xA5);
     buffer.remember();
     auto* out = reinterpret_cast<char*>(buffer.data());
     insist(octet_recipe_print(recipe, out, needed - 1, nullptr) == OCTET_INVALID_ARGUMENT && buffer.unchanged(),
            "octet_recipe_print wrote to a buffer that is too small");
-    insist(octet_recipe_print(recipe, out, needed, nullptr) == OCTET_OK && buffer.canaries_alive(), "octet_recipe_print");
+    insist(octet_recipe_print(recipe, out, needed, nullptr) == OCTET_OK && buffer.canaries_alive(),
+           "octet_recipe_print");
     octet_recipe* again = nullptr;
     insist(octet_recipe_parse(out, &again) == OCTET_OK, "a printed recipe did not parse");
     std::string second(needed, '\0');
-    insist(octet_recipe_print(again, second.data(), needed, nullptr) == OCTET_OK && std::strcmp(second.c_str(), out) == 0,
-           "a recipe changed when printed and parsed");
+    insist(
+        octet_recipe_print(again, second.data(), needed, nullptr) == OCTET_OK && std::strcmp(second.c_str(), out) == 0,
+        "a recipe changed when printed and parsed");
     octet_quantize_options* options = nullptr;
     const auto role = static_cast<octet_role>(choices.between(-1, 3));
     const octet_status status = octet_quantize_options_from_recipe(recipe, role, &options);
@@ -99,7 +104,8 @@ Outcome hostile_sizes(Choices& choices) {
         default:
             insist(octet_padded_bound(1, 1, 1, nullptr) == OCTET_INVALID_ARGUMENT, "a null result was accepted");
             insist(octet_swizzled_bytes(1, 1, nullptr) == OCTET_INVALID_ARGUMENT, "a null result was accepted");
-            insist(octet_swizzled_group_bytes(1, 1, 1, nullptr) == OCTET_INVALID_ARGUMENT, "a null result was accepted");
+            insist(octet_swizzled_group_bytes(1, 1, 1, nullptr) == OCTET_INVALID_ARGUMENT,
+                   "a null result was accepted");
             return Outcome::refused;
     }
     // Some absurd sizes still have an answer; none may be negative, and a refused call leaves the result alone.
@@ -122,7 +128,8 @@ Outcome hostile_names(Choices& choices) {
                                                            choices.one_in(10) ? nullptr : value.c_str());
     char text[64];
     std::memset(text, 0x7E, sizeof text);
-    const octet_status got = octet_quantize_options_get(options, name.c_str(), text, static_cast<std::size_t>(choices.below(65)), nullptr);
+    const octet_status got =
+        octet_quantize_options_get(options, name.c_str(), text, static_cast<std::size_t>(choices.below(65)), nullptr);
     insist(got == OCTET_OK || text[0] == 0x7E, "octet_quantize_options_get failed and wrote");
     octet_format format = -77;
     insist(octet_format_parse(value.c_str(), &format) == OCTET_OK || format == -77, "octet_format_parse");

@@ -11,12 +11,19 @@ namespace {
 bool pinned(const Plan& plan, std::size_t which, std::size_t axis) {
     const bool x = std::strchr("xw", plan.tensors[which].what[0]) != nullptr;
     switch (plan.operation) {
-        case columns: case undo_columns: return x ? axis == 1 : axis == 0;
-        case transposed: case undo_transposed: return axis == 0;
-        case columns_dual: case pair: return x || axis == 0;
-        case pad: case unpad: return axis == 1;
+        case columns:
+        case undo_columns: return x ? axis == 1 : axis == 0;
+        case transposed:
+        case undo_transposed: return axis == 0;
+        case columns_dual:
+        case pair: return x || axis == 0;
+        case pad:
+        case unpad: return axis == 1;
         case wgrad: return axis == 0 || plan.plain || plan.tensors[which].role == Role::output;
-        case swizzle: case unswizzle: case swizzle_groups: case unswizzle_groups: return which == 1;
+        case swizzle:
+        case unswizzle:
+        case swizzle_groups:
+        case unswizzle_groups: return which == 1;
         default: return true;
     }
 }
@@ -29,7 +36,9 @@ void spoil_once(Plan& plan, Choices& choices) {
     TensorPlan& tensor = plan.tensors[which];
     const std::string what = std::string(tensor.what) + " (tensor " + std::to_string(which) + ")";
     const bool filled = tensor.given && !tensor.absurd && !tensor.shape.empty() && tensor.elements() > 0;
-    const auto axis = tensor.shape.empty() ? 0 : static_cast<std::size_t>(choices.below(static_cast<std::int64_t>(tensor.shape.size())));
+    const auto axis = tensor.shape.empty()
+                          ? 0
+                          : static_cast<std::size_t>(choices.below(static_cast<std::int64_t>(tensor.shape.size())));
     const std::int64_t kind = choices.below(16);
     if (plan.kinds >> kind & 1u) return;  // two of a kind may undo each other
     plan.kinds |= 1u << kind;
@@ -94,9 +103,7 @@ void spoil_once(Plan& plan, Choices& choices) {
         case 8:
             plan.null_handle = static_cast<int>(choices.below(8));
             return;  // counted as spoiled when such a handle exists
-        case 9:
-            plan.wrong_handle = static_cast<int>(choices.below(8));
-            return;
+        case 9: plan.wrong_handle = static_cast<int>(choices.below(8)); return;
         case 10: {
             if (!plan.grouped) return;
             constexpr std::int64_t bad[] = {0, -1, min64, max64, std::int64_t{1} << 40};
@@ -122,14 +129,19 @@ void spoil_once(Plan& plan, Choices& choices) {
         }
         case 13:
             if (!plan.grouped) return;
-            if (choices.one_in(2)) plan.null_ends = true;
-            else if (choices.one_in(2)) plan.ends_shift = 1;
-            else plan.groups_device = OCTET_DEVICE_CUDA;
+            if (choices.one_in(2))
+                plan.null_ends = true;
+            else if (choices.one_in(2))
+                plan.ends_shift = 1;
+            else
+                plan.groups_device = OCTET_DEVICE_CUDA;
             return plan.spoil("group offsets null, misaligned or elsewhere");
         case 14: {
             constexpr octet_backend bad[] = {-1, 5, 1000, OCTET_BACKEND_CUDA, OCTET_BACKEND_HIP};
-            if (choices.one_in(3)) plan.threads = choices.one_in(2) ? -1 : std::numeric_limits<std::int32_t>::min();
-            else plan.backend = choices.of(bad);
+            if (choices.one_in(3))
+                plan.threads = choices.one_in(2) ? -1 : std::numeric_limits<std::int32_t>::min();
+            else
+                plan.backend = choices.of(bad);
             return plan.spoil("backend or threads");
         }
         case 15: {  // two tensors in one place, one of them an output; only contiguous ones are compared
@@ -143,12 +155,16 @@ void spoil_once(Plan& plan, Choices& choices) {
                 return true;
             };
             const bool writes = tensor.role == Role::output || second.role == Role::output;
-            if (other == which || !writes || !whole(tensor) || !whole(second) || second.overlaps >= 0 || second.shift != 0) return;
+            if (other == which || !writes || !whole(tensor) || !whole(second) || second.overlaps >= 0 ||
+                second.shift != 0)
+                return;
             tensor.overlaps = static_cast<int>(other);
             const auto unit = static_cast<std::size_t>(bytes_of(tensor.format));
             const std::size_t places = second.span() / unit;
             if (places == 0) return;
-            tensor.overlap_offset = unit * static_cast<std::size_t>(choices.below(static_cast<std::int64_t>(std::min<std::size_t>(places, 250))));
+            tensor.overlap_offset =
+                unit *
+                static_cast<std::size_t>(choices.below(static_cast<std::int64_t>(std::min<std::size_t>(places, 250))));
             tensor.shift = 0;
             return plan.spoil(what + " lies in tensor " + std::to_string(other));
         }
