@@ -139,3 +139,13 @@ def test_short_tails(octet):
     with pytest.raises(Exception):
         ref.torch_blockwise_scale_act_quant_lhs(torch.ones(1, 129))
     assert octet.rows(torch.ones(1, 129), E4M3, scaling="blockwise")[1].shape == (1, 2)
+
+
+def test_buffers_of_padded_groups(octet):
+    """The same contents; torchao allocates a spare alignment a group, Octet the most that can be needed."""
+    x, ends = torch.ones(40, 4), torch.tensor([10, 40], dtype=torch.int32)
+    assert ref.torch_pad_token_groups(x, ends, 16)[0].shape[0] == 80
+    assert octet.pad_groups(x, ends, 16)[0].shape[0] == 64
+    scale = torch.full((40, 4), 127, dtype=torch.uint8)
+    assert ref.torch_to_blocked_2d_M_groups(scale, ends)[0].shape[0] == 40 + 2 * 128
+    assert octet.swizzle_groups(scale.view(torch.float8_e8m0fnu), ends).numel() == 256 * 4
