@@ -112,6 +112,9 @@ class _Call:
         data, scale, inverse = parts
         return self.handle("quantized", "create", self.tensor(data), self.tensor(scale), self.tensor(inverse))
 
+    def operand(self, parts, scaling):
+        return self.handle("operand", "create_quantized", self.quantized(parts), scaling.encode())
+
     def options(self, **options):
         handle = self.handle("quantize_options", "create")
         for name, value in options.items():
@@ -266,3 +269,24 @@ class Octet:
         scale = poisoned(shape, torch.float8_e8m0fnu)
         self._run("octet_unswizzle_group_scales", lambda c: (c.tensor(blocked), c.groups(ends), c.tensor(scale)))
         return scale
+
+    def forward(self, a, w, ends, scaling, to=torch.float32):
+        """a: rows of [M, K]; w: along K, [E, N, K]. -> [M, N]"""
+        y = poisoned((a[0].shape[0], w[0].shape[1]), to)
+        self._run("octet_grouped_forward", lambda c: (
+            c.operand(a, scaling), c.operand(w, scaling), c.groups(ends), c.tensor(y), None))
+        return y
+
+    def dgrad(self, dy, w, ends, scaling, to=torch.float32):
+        """dy: rows of [M, N]; w: along N, [E, K, N]. -> [M, K]"""
+        da = poisoned((dy[0].shape[0], w[0].shape[1]), to)
+        self._run("octet_grouped_dgrad", lambda c: (
+            c.operand(dy, scaling), c.operand(w, scaling), c.groups(ends), c.tensor(da), None))
+        return da
+
+    def wgrad(self, dy, a, ends, alignment, scaling, to=torch.float32):
+        """dy, a: columns, [N, P] and [K, P]. -> [E, N, K]"""
+        dw = poisoned((ends.numel(), dy[0].shape[0], a[0].shape[0]), to)
+        self._run("octet_grouped_wgrad", lambda c: (
+            c.operand(dy, scaling), c.operand(a, scaling), c.groups(ends), _I64(alignment), c.tensor(dw), None))
+        return dw
