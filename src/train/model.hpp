@@ -7,8 +7,9 @@
 //   logits  = head( rms_norm(h) )                     loss = mean cross-entropy of the counted targets
 //
 // Precision. The stream h, norms, rotary, softmax, router and loss are f32. What enters a product is in the activation
-// format (bf16, or f32 for an f32 model); expert products follow the recipe, the others (attention's projections, dense
-// MLPs, the head) the dense recipe, bf16 unless asked for. Weights are f32 masters, rounded or quantized once a step.
+// format (bf16, or f32 for an f32 model); expert products follow the recipe, attention's projections and dense MLPs the
+// dense recipe, bf16 unless asked for; the head is never quantized. Weights are f32 masters, rounded or quantized once
+// a step. Inside attention and the head everything, gradients too, is f32.
 //
 // The same seed and batches give the same bits for any number of threads.
 #pragma once
@@ -59,11 +60,13 @@ struct ScaleStatistics {
 
 // Since reset_statistics().
 struct ModelStatistics {
-    double cast_seconds = 0, product_seconds = 0, total_seconds = 0;  // rest = total - casts - products
-    std::size_t kept_bytes = 0;                                       // for backward, by the last forward_backward
-    std::vector<std::int64_t> moe_layers{};                           // which layers have experts
-    std::vector<std::vector<std::int64_t>> tokens_per_expert{};       // [moe_layers][E]
-    std::vector<ScaleStatistics> scales{};                            // filled by observed steps
+    double total_seconds = 0;                      // forward and backward passes, evaluation included
+    double cast_seconds = 0, product_seconds = 0;  // with weights; the rest is attention and what lies between
+    double attention_seconds = 0;                  // rotary, scores, softmax, mixing
+    std::size_t kept_bytes = 0;                    // for backward, by the last forward_backward
+    std::vector<std::int64_t> moe_layers{};        // which layers have experts
+    std::vector<std::vector<std::int64_t>> tokens_per_expert{};  // [moe_layers][E]
+    std::vector<ScaleStatistics> scales{};                       // filled by observed steps
 };
 
 // Where a NaN or an infinity first appeared.
