@@ -106,6 +106,9 @@ SafetensorsFile::Entry parse_entry(const std::string& path, const std::string& t
             fail(Status::unsupported, "tensor '", tensor, "' of '", path, "' has type ", type,
                  ", which Octet does not read");
         entry.type = row->type;
+        if (!fields.at("shape").is_array())
+            fail(Status::io_error, "tensor '", tensor, "' of '", path, "' has shape ", fields.at("shape").dump(),
+                 ", expected a list");
         for (const Json& extent : fields.at("shape")) {
             if (!extent.is_number_unsigned() ||
                 extent.get<std::uint64_t>() > std::uint64_t{std::numeric_limits<std::int64_t>::max()})
