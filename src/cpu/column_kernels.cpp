@@ -18,6 +18,7 @@ namespace {
 constexpr std::int64_t tile_columns = 2 * lanes;
 constexpr std::int64_t tile_rows = 4 * lanes;
 static_assert(TransposedCast::multiplier_slack % tile_columns == 0);
+static_assert(TransposedCast::most_zero_rows >= tile_rows - 1);
 
 constexpr std::int64_t rows_ahead = 12;  // how far ahead of the loads the software prefetch runs
 
@@ -159,10 +160,13 @@ template <class Input, class Codec, Values values, bool stream>
 void cast_tiles(const TransposedCast& cast) {
     const auto* x = static_cast<const typename Input::Element*>(cast.x);
     const std::int64_t last_block = (cast.rows - 1) >> cast.block_shift;
+    // Zeros in range give zero bytes, which is what the output has there; zeros times NaN do not.
+    const std::int64_t readable_rows = cast.rows + (values == Values::in_range ? cast.zero_rows : 0);
+    const std::int64_t direct_rows = readable_rows < cast.out_rows ? readable_rows : cast.out_rows;
     for (std::int64_t c = 0; c < cast.columns; c += tile_columns) {
         std::int64_t r = 0;
         if (c + tile_columns <= cast.columns)
-            for (; r + tile_rows <= cast.rows; r += tile_rows)
+            for (; r < cast.rows && r + tile_rows <= direct_rows; r += tile_rows)
                 cast_tile<Input, Codec, values, stream>(cast, r, c, last_block, x + r * cast.pitch + c, cast.pitch,
                                                         cast.out + c * cast.out_pitch + r, cast.out_pitch);
         for (; r < cast.rows; r += tile_rows) cast_partial_tile<Input, Codec, values>(cast, r, c);

@@ -13,6 +13,8 @@ struct TransposedCast {
     std::int64_t pitch = 0;   // elements from one row to the next
     std::int64_t rows = 0;
     std::int64_t columns = 0;
+    std::int64_t zero_rows = 0;  // rows of zeros after the last that can be read: they spare the last rows a detour
+    static constexpr std::int64_t most_zero_rows = 63;
 
     // The multiplier of element (r, c) is multiplier[(r >> block_shift) * multiplier_pitch + c]. Readable up to
     // `columns` rounded up to multiplier_slack.

@@ -21,6 +21,13 @@ constexpr int most_workers = 1023;
 // True on every thread that is inside a parallel loop: a loop inside it runs serially.
 thread_local bool inside_loop = false;
 
+// Stores past the caches are ordered with no others. After this they are.
+void order_streamed_stores() {
+#if defined(__x86_64__)
+    __builtin_ia32_sfence();
+#endif
+}
+
 class Job {
 public:
     Job(std::int64_t count, std::int64_t grain, detail::RangeFunction function, void* context, int helpers)
@@ -46,6 +53,7 @@ public:
             const std::lock_guard lock(error_mutex_);
             if (!error_) error_ = std::current_exception();
         }
+        order_streamed_stores();
         inside_loop = was_inside;
     }
 
@@ -151,7 +159,10 @@ void detail::parallel_for(int threads, std::int64_t count, std::int64_t grain, R
     grain = std::max<std::int64_t>(grain, 1);
     const std::int64_t ranges = (count - 1) / grain + 1;
     const std::int64_t wanted = std::min<std::int64_t>({thread_count(threads), ranges, most_workers + 1});
-    if (wanted <= 1 || inside_loop) return function(context, 0, count);
+    if (wanted <= 1 || inside_loop) {
+        function(context, 0, count);
+        return order_streamed_stores();
+    }
     Job job(count, grain, function, context, static_cast<int>(wanted - 1));
     pool().run(job);
     job.rethrow();

@@ -22,6 +22,8 @@ void parallel_for(int threads, std::int64_t count, std::int64_t grain, RangeFunc
 // is one range. Ranges are handed out as threads come free, so which thread gets which is not fixed: f must give the
 // same result for any partition.
 //
+// What f wrote is there for everybody when the call returns, stores past the caches included.
+//
 // The first exception that f throws stops the hand-out and is rethrown here. A call from inside f runs serially. Any
 // number of callers may call at the same time.
 template <class F>

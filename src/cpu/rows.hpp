@@ -14,7 +14,7 @@ namespace octet::cpu {
 int block_shift_of(Scaling scaling);
 
 // Outputs from this size on are written past the caches: they would not be there when somebody reads them.
-inline constexpr std::int64_t stream_from_bytes = std::int64_t{8} << 20;
+inline constexpr std::int64_t stream_from_bytes = std::int64_t{4} << 20;
 
 // Quantizes rows of one input format under one set of options.
 class RowQuantizer {

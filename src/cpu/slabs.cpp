@@ -17,6 +17,13 @@ constexpr std::int64_t line_bytes = 64;
 constexpr std::int64_t strip_bytes_most = 512;
 constexpr std::int64_t cached_bytes = 512 << 10;
 
+// A slab with more rows than this would need strips so narrow that reading them misses the pages' addresses at every
+// row: it is read twice instead, by rows.
+constexpr std::int64_t tall_rows = 4096;
+
+// Where blocks of rows have their own scales a strip need not hold all rows, and wide ones save calls.
+constexpr std::int64_t block_strip_bytes = 1024;
+
 // Rows of a panel: a multiple of every block and of the transpose's tile.
 constexpr std::int64_t panel_rows = 128;
 
@@ -41,8 +48,9 @@ public:
 
     void run() {
         if (options_.scaling != Scaling::rowwise) return blocks();
-        const bool pairs = std::any_of(slabs_.begin(), slabs_.end(), [](const Slab& slab) { return slab.row_out; });
-        if (pairs) return whole_pairs();
+        const bool two_visits = std::any_of(slabs_.begin(), slabs_.end(),
+                                            [](const Slab& slab) { return slab.row_out || slab.rows > tall_rows; });
+        if (two_visits) return in_two_visits();
         whole_columns();
     }
 
@@ -60,29 +68,30 @@ private:
         for (const Slab& slab : slabs_) add_strips(tasks, slab, 0, slab.rows, strip_columns(slab.rows));
         for_each_task(tasks, [&](const Task& task) {
             Workspace work;
-            auto* copy = work.take<std::byte>(task.rows * task.columns * element_);
+            std::byte* copy = take_copy(work, task.rows, task.columns);
             auto* amax = work.take_zeroed<std::byte>(task.columns * element_);
             kernels_.column_amax(at(task), task.slab->pitch, task.rows, task.columns, amax, copy);
             const Scales scales = make(work, task.columns, 1);
             finish_block(task, scales, 0, amax);
-            cast(task, scales, copy, task.columns, 0, task.rows, task.slab->out_rows);
+            cast(task, scales, copy, 0, task.rows, task.slab->out_rows);
         });
     }
 
-    // One scale a row and one a column: rows are finished while columns' maxima are gathered; the second visit casts
-    // the columns. Slabs are taken a few at a time, so that it finds them in the last-level cache where that is large.
-    void whole_pairs() {
+    // One scale a column, and perhaps one a row: rows are finished while columns' maxima are gathered; the second visit
+    // casts the columns. Slabs are taken a few at a time, so that it finds them in the last-level cache where that is
+    // large.
+    void in_two_visits() {
         constexpr std::int64_t batch_bytes = 16 << 20;
         for (std::size_t first = 0; first < slabs_.size();) {
             std::size_t last = first;
             for (std::int64_t bytes = 0; last < slabs_.size() && (last == first || bytes < batch_bytes); ++last)
                 bytes += slabs_[last].rows * slabs_[last].columns * element_;
-            whole_pair_batch(first, last);
+            batch_in_two_visits(first, last);
             first = last;
         }
     }
 
-    void whole_pair_batch(std::size_t first, std::size_t last) {
+    void batch_in_two_visits(std::size_t first, std::size_t last) {
         // Each chunk of rows has maxima of its own, joined later: no order of threads can show.
         constexpr std::int64_t chunk_rows = 64;
         std::vector<Task> chunks, strips;
@@ -128,7 +137,7 @@ private:
         const std::int64_t first = task.row + row;
         const std::byte* x = slab.x + first * slab.pitch * element_;
         kernels_.column_amax(x, slab.pitch, rows, slab.columns, amax, nullptr);
-        for (std::int64_t r = 0; r < rows; ++r)
+        for (std::int64_t r = 0; slab.row_out && r < rows; ++r)
             quantize_row_(x + r * slab.pitch * element_, slab.columns, slab.row_out + (first + r) * slab.row_out_pitch,
                           slab.row_scales, first + r);
     }
@@ -139,7 +148,7 @@ private:
         std::vector<Task> tasks;
         for (const Slab& slab : slabs_)
             for (std::int64_t row = 0; row < slab.out_rows; row += task_rows)
-                add_strips(tasks, slab, row, std::min(task_rows, slab.out_rows - row), strip_bytes_most / element_);
+                add_strips(tasks, slab, row, std::min(task_rows, slab.out_rows - row), block_strip_bytes / element_);
         for_each_task(tasks, [&](const Task& task) {
             for (std::int64_t row = task.row; row < task.row + task.rows; row += panel_rows)
                 panel({task.slab, row, std::min(panel_rows, task.row + task.rows - row), task.column, task.columns});
@@ -154,7 +163,7 @@ private:
         const std::int64_t rows = std::clamp<std::int64_t>(slab.rows - task.row, 0, task.rows);
         const std::int64_t blocks = ceil_div(task.rows, block);
         const Scales scales = make(work, task.columns, blocks);
-        auto* copy = work.take<std::byte>(rows * task.columns * element_);
+        std::byte* copy = take_copy(work, rows, task.columns);
         bool in_range = true;
         for (std::int64_t b = 0; b < blocks; ++b) {
             auto* amax = work.take_zeroed<std::byte>(task.columns * element_);
@@ -165,12 +174,24 @@ private:
             in_range &= finish_block(task, scales, b, amax);
         }
         *scales.in_range = in_range;
-        cast(task, scales, copy, task.columns, task.row, rows, task.rows);
+        cast(task, scales, copy, task.row, rows, task.rows);
         if (!slab.row_out) return;
         for (std::int64_t r = 0; r < rows; ++r)
             quantize_row_(copy + r * task.columns * element_, task.columns,
                           slab.row_out + (task.row + r) * slab.row_out_pitch + task.column, slab.row_scales,
                           task.row + r, task.column >> block_shift_);
+    }
+
+    // A dense copy of rows, and zeros after it.
+    std::byte* take_copy(Workspace& work, std::int64_t rows, std::int64_t columns) const {
+        auto* copy = work.take<std::byte>((rows + TransposedCast::most_zero_rows) * columns * element_);
+        clear_after(copy, rows, columns);
+        return copy;
+    }
+
+    void clear_after(std::byte* copy, std::int64_t rows, std::int64_t columns) const {
+        std::memset(copy + rows * columns * element_, 0,
+                    static_cast<std::size_t>(TransposedCast::most_zero_rows * columns * element_));
     }
 
     struct Scales {
@@ -200,14 +221,15 @@ private:
         return *scales.in_range;
     }
 
-    // x[rows, task.columns] to the rows `row` to `row + out_rows` of the output.
-    void cast(const Task& task, const Scales& scales, const std::byte* x, std::int64_t pitch, std::int64_t row,
-              std::int64_t rows, std::int64_t out_rows) const {
+    // The copy x[rows, task.columns], with zeros after it, to the rows `row` to `row + out_rows` of the output.
+    void cast(const Task& task, const Scales& scales, const std::byte* copy, std::int64_t row, std::int64_t rows,
+              std::int64_t out_rows) const {
         TransposedCast cast;
-        cast.x = x;
-        cast.pitch = pitch;
+        cast.x = copy;
+        cast.pitch = task.columns;
         cast.rows = rows;
         cast.columns = task.columns;
+        cast.zero_rows = TransposedCast::most_zero_rows;
         cast.multiplier = scales.multiplier;
         cast.multiplier_pitch = scales.pitch;
         cast.block_shift = block_shift_;
@@ -224,7 +246,7 @@ private:
     void cast_through_copies(const Task& task, const Scales& scales, Workspace& work) const {
         constexpr std::int64_t copy_rows = 256;
         const Slab& slab = *task.slab;
-        auto* copy = work.take<std::byte>(copy_rows * task.columns * element_);
+        std::byte* copy = take_copy(work, std::min(copy_rows, slab.rows), task.columns);
         const auto line = static_cast<std::size_t>(task.columns * element_);
         std::int64_t row = 0;
         do {  // once even without rows: padding is written too
@@ -232,7 +254,8 @@ private:
             for (std::int64_t r = 0; r < rows; ++r)
                 std::memcpy(copy + r * task.columns * element_, at(task) + (row + r) * slab.pitch * element_, line);
             const bool last = row + rows == slab.rows;
-            cast(task, scales, copy, task.columns, row, rows, last ? slab.out_rows - row : rows);
+            if (last) clear_after(copy, rows, task.columns);
+            cast(task, scales, copy, row, rows, last ? slab.out_rows - row : rows);
             row += rows;
         } while (row < slab.rows);
     }
