@@ -96,10 +96,15 @@ void run_tile(const GroupProduct& product, const Tile& tile, Format format, Upda
         for (std::int64_t j = 0; j < tile.columns; ++j) gathered[j] = product.right_scales[tile.column + j];
         right_scales = gathered;
     }
-    for (std::int64_t i = 0; i < tile.rows; ++i) {
-        const std::int64_t place = (tile.row + i) * product.out_step + tile.column;
+    const std::int64_t bytes = bytes_of(format);
+    char* out = static_cast<char*>(product.out) + (tile.row * product.out_step + tile.column) * bytes;
+    for (std::int64_t i = 0; i < tile.rows; ++i, out += product.out_step * bytes) {
+        if (i + rows_ahead < tile.rows) {
+            const char* ahead = out + rows_ahead * product.out_step * bytes;
+            for (std::int64_t at = 0; at < tile.columns * bytes; at += cache_line) __builtin_prefetch(ahead + at, 1);
+        }
         finish_row(sums + i * step, tile.columns, empty ? 1.0f : product.left_scales[tile.row + i], right_scales, format,
-                   update, static_cast<char*>(product.out) + place * bytes_of(format));
+                   update, out);
     }
 }
 

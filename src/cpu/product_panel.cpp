@@ -8,6 +8,10 @@
 namespace octet::cpu {
 namespace {
 
+void prefetch(const char* begin, std::int64_t bytes) {
+    for (std::int64_t i = 0; i < bytes; i += cache_line) __builtin_prefetch(begin + i);
+}
+
 float scale_at(const PanelSource& source, std::int64_t row, std::int64_t block) {
     const std::int64_t place = row / source.rows_per_scale * source.scale_row_step + block * source.scale_block_step;
     if (source.scale_format == Format::e8m0) return E8M0::decode(static_cast<const std::uint8_t*>(source.scales)[place]);
@@ -30,6 +34,7 @@ BlasMatrix make_panel(const PanelSource& source, std::int64_t row, std::int64_t 
     const std::int64_t step = panel_step(count);
     for (std::int64_t i = 0; i < lines; ++i, line += source.step * bytes) {
         float* out = scratch + i * step;
+        if (i + rows_ahead < lines) prefetch(line + rows_ahead * source.step * bytes, count * bytes);
         if (source.scales == nullptr) {
             decode(line, count, 1.0f, out);
             continue;

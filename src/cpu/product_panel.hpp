@@ -31,6 +31,10 @@ struct PanelSource {
 BlasMatrix make_panel(const PanelSource& source, std::int64_t row, std::int64_t rows, std::int64_t from,
                       std::int64_t length, float* scratch);
 
+// Rows of operands and outputs are often further apart than a page: the hardware does not foresee the next one, so it is
+// asked for, some rows ahead.
+inline constexpr std::int64_t rows_ahead = 4, cache_line = 64;
+
 // Rows of a panel are kept from being a power of two apart, which would put them all in the same few cache sets.
 constexpr std::int64_t panel_step(std::int64_t length) { return (length + 15) / 16 * 16 + 16; }
 constexpr std::int64_t panel_elements(std::int64_t rows, std::int64_t length) {
