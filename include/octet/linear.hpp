@@ -12,6 +12,7 @@
 
 #include <cstdint>
 
+#include "octet/device.hpp"
 #include "octet/groups.hpp"
 #include "octet/memory.hpp"
 #include "octet/product.hpp"
@@ -20,17 +21,18 @@
 
 namespace octet {
 
-// Memory that changes shape and only ever grows.
+// Memory of a device that changes shape and only ever grows.
 class ReusedTensor {
 public:
     // The elements are not set.
-    TensorView reshape(Format format, Extents extents);
-    TensorView view() { return {memory_.data(), format_, extents_}; }
-    ConstTensorView view() const { return {memory_.data(), format_, extents_}; }
+    TensorView reshape(Format format, Extents extents, Device device = {});
+    TensorView view() { return {memory_.data(), format_, extents_, device_}; }
+    ConstTensorView view() const { return {memory_.data(), format_, extents_, device_}; }
     std::size_t bytes() const;  // of the elements of the present shape
 
 private:
-    Buffer memory_{};
+    DeviceMemory memory_{};
+    Device device_{};
     Format format_ = Format::f32;
     Extents extents_{};
 };
@@ -38,18 +40,19 @@ private:
 // One orientation of a quantized tensor: data, and the scales that products read.
 class QuantizedTensor {
 public:
-    QuantizedView reshape_rows(const QuantizeOptions& options, std::int64_t tokens, std::int64_t features);
+    QuantizedView reshape_rows(const QuantizeOptions& options, std::int64_t tokens, std::int64_t features,
+                               Device device = {});
     QuantizedView reshape_columns(const QuantizeOptions& options, std::int64_t tokens, std::int64_t groups,
-                                  std::int64_t alignment, std::int64_t features);
+                                  std::int64_t alignment, std::int64_t features, Device device = {});
     QuantizedView reshape_weights(const QuantizeOptions& options, std::int64_t experts, std::int64_t rows,
-                                  std::int64_t columns);
+                                  std::int64_t columns, Device device = {});
     QuantizedView view();
     ConstQuantizedView view() const;
     Operand operand() const { return {view(), scaling_}; }
     std::size_t bytes() const { return data_.bytes() + scales_.bytes(); }
 
 private:
-    QuantizedView reshape(const QuantizeOptions& options, Extents data, Extents scales);
+    QuantizedView reshape(const QuantizeOptions& options, Extents data, Extents scales, Device device);
     Scaling scaling_ = Scaling::rowwise;
     ReusedTensor data_{}, scales_{};
 };
@@ -101,7 +104,8 @@ public:
 
     // w [E, N, K], bf16 or f32: borrowed, and read whenever the cache is made anew.
     void bind_weights(ConstTensorView w);
-    // Whether forward with `kept` borrows its activation until backward: where the weight gradient is not made in 8 bits.
+    // Whether forward with `kept` borrows its activation until backward: where the weight gradient is not made in 8
+    // bits.
     bool borrows_activation() const { return !wgrad_in_8_bits(); }
     // To be called whenever the elements of w have changed.
     void weights_changed() { cached_ = false; }

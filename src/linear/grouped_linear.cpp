@@ -34,8 +34,8 @@ GroupedLinear::GroupedLinear(LinearShape shape, Recipe recipe) : shape_(shape), 
 void GroupedLinear::bind_weights(ConstTensorView w) {
     const bool fits = w.rank() == 3 && w.size(0) == shape_.experts && w.size(1) == shape_.out_features &&
                       w.size(2) == shape_.in_features;
-    require(fits, "weights of shape ", to_string(w.extents), " were given to a grouped linear of [",
-            shape_.experts, ", ", shape_.out_features, ", ", shape_.in_features, "]");
+    require(fits, "weights of shape ", to_string(w.extents), " were given to a grouped linear of [", shape_.experts,
+            ", ", shape_.out_features, ", ", shape_.in_features, "]");
     require(w.format == Format::bf16 || w.format == Format::f32, "weights of format ", name(w.format),
             " were given, expected bf16 or f32");
     require(!w.null(), "weights of shape ", to_string(w.extents), " have a null data pointer");
@@ -58,9 +58,9 @@ void GroupedLinear::cache_weights(const Execution& on) {
     if (cached_) return;
     const QuantizeOptions options = options_for(recipe_.format);
     const QuantizedView forward =
-        along_k_.reshape_weights(options, shape_.experts, shape_.out_features, shape_.in_features);
+        along_k_.reshape_weights(options, shape_.experts, shape_.out_features, shape_.in_features, weights_.device);
     const QuantizedView dgrad =
-        along_n_.reshape_weights(options, shape_.experts, shape_.in_features, shape_.out_features);
+        along_n_.reshape_weights(options, shape_.experts, shape_.in_features, shape_.out_features, weights_.device);
     timed(report_.cast_seconds, [&] { quantize_weights(weights_, options, forward, dgrad, on); });
     ++report_.weight_casts;
     cached_ = true;
@@ -82,11 +82,12 @@ void GroupedLinear::forward(ConstTensorView a, Groups groups, TensorView y, Line
     if (recipe_.quantizes()) {
         cache_weights(on);
         const QuantizeOptions options = options_for(recipe_.format);
-        const QuantizedView rows = workspace.activation_rows.reshape_rows(options, tokens, shape_.in_features);
+        const QuantizedView rows =
+            workspace.activation_rows.reshape_rows(options, tokens, shape_.in_features, a.device);
         if (kept != nullptr && wgrad_in_8_bits()) {
             const std::int64_t alignment = token_alignment(options.scaling, a.device);
             const QuantizedView columns =
-                kept->columns_.reshape_columns(options, tokens, groups.count, alignment, shape_.in_features);
+                kept->columns_.reshape_columns(options, tokens, groups.count, alignment, shape_.in_features, a.device);
             timed(report_.cast_seconds, [&] { quantize_pair(a, groups, alignment, options, rows, columns, on); });
         } else {
             timed(report_.cast_seconds, [&] { quantize_rows(a, options, rows, on); });
@@ -129,12 +130,12 @@ void GroupedLinear::backward(ConstTensorView dy, Groups groups, const LinearKept
         const QuantizeOptions options = options_for(recipe_.gradient_format);
         QuantizedView rows_out{}, columns_out{};
         if (wants_da) {
-            rows_out = workspace.gradient_rows.reshape_rows(options, tokens, shape_.out_features);
+            rows_out = workspace.gradient_rows.reshape_rows(options, tokens, shape_.out_features, dy.device);
             rows = workspace.gradient_rows.operand();
         }
         if (cast_columns) {
             columns_out = workspace.gradient_columns.reshape_columns(options, tokens, groups.count, alignment,
-                                                                     shape_.out_features);
+                                                                     shape_.out_features, dy.device);
             columns = workspace.gradient_columns.operand();
         }
         timed(report_.cast_seconds, [&] {

@@ -5,14 +5,15 @@
 
 namespace octet {
 
-TensorView ReusedTensor::reshape(Format format, Extents extents) {
+TensorView ReusedTensor::reshape(Format format, Extents extents, Device device) {
     format_ = format;
     extents_ = extents;
     // Never null, so that a tensor of no elements is still a tensor that was given.
-    const std::size_t needed = std::max(bytes(), Buffer::alignment);
-    if (memory_.bytes() < needed) {
-        memory_ = Buffer();  // the old memory goes first
-        memory_ = Buffer(needed);
+    const std::size_t needed = std::max<std::size_t>(bytes(), 64);
+    if (memory_.bytes() < needed || device_ != device) {
+        memory_ = DeviceMemory();  // the old memory goes first
+        memory_ = DeviceMemory(device, needed);
+        device_ = device;
     }
     return view();
 }
@@ -22,10 +23,10 @@ std::size_t ReusedTensor::bytes() const {
     return static_cast<std::size_t>(extents_.elements()) * static_cast<std::size_t>(bytes_of(format_));
 }
 
-QuantizedView QuantizedTensor::reshape(const QuantizeOptions& options, Extents data, Extents scales) {
+QuantizedView QuantizedTensor::reshape(const QuantizeOptions& options, Extents data, Extents scales, Device device) {
     scaling_ = options.scaling;
-    data_.reshape(options.format, data);
-    scales_.reshape(options.scaling == Scaling::mx ? Format::e8m0 : Format::f32, scales);
+    data_.reshape(options.format, data, device);
+    scales_.reshape(options.scaling == Scaling::mx ? Format::e8m0 : Format::f32, scales, device);
     return view();
 }
 
@@ -39,29 +40,30 @@ ConstQuantizedView QuantizedTensor::view() const {
     return {data_.view(), {}, scales_.view()};
 }
 
-QuantizedView QuantizedTensor::reshape_rows(const QuantizeOptions& options, std::int64_t tokens,
-                                            std::int64_t features) {
-    if (options.scaling == Scaling::rowwise) return reshape(options, {tokens, features}, {tokens});
-    return reshape(options, {tokens, features}, {tokens, ceil_div(features, block_of(options.scaling))});
+QuantizedView QuantizedTensor::reshape_rows(const QuantizeOptions& options, std::int64_t tokens, std::int64_t features,
+                                            Device device) {
+    if (options.scaling == Scaling::rowwise) return reshape(options, {tokens, features}, {tokens}, device);
+    return reshape(options, {tokens, features}, {tokens, ceil_div(features, block_of(options.scaling))}, device);
 }
 
-QuantizedView QuantizedTensor::reshape_columns(const QuantizeOptions& options, std::int64_t tokens,
-                                               std::int64_t groups, std::int64_t alignment, std::int64_t features) {
+QuantizedView QuantizedTensor::reshape_columns(const QuantizeOptions& options, std::int64_t tokens, std::int64_t groups,
+                                               std::int64_t alignment, std::int64_t features, Device device) {
     const std::int64_t padded = padded_bound(tokens, groups, alignment);
-    if (options.scaling == Scaling::rowwise) return reshape(options, {features, padded}, {groups, features});
-    return reshape(options, {features, padded}, {features, padded / block_of(options.scaling)});
+    if (options.scaling == Scaling::rowwise) return reshape(options, {features, padded}, {groups, features}, device);
+    return reshape(options, {features, padded}, {features, padded / block_of(options.scaling)}, device);
 }
 
 QuantizedView QuantizedTensor::reshape_weights(const QuantizeOptions& options, std::int64_t experts, std::int64_t rows,
-                                               std::int64_t columns) {
+                                               std::int64_t columns, Device device) {
     const std::int64_t block = block_of(options.scaling);
     switch (options.scaling) {
-        case Scaling::rowwise: return reshape(options, {experts, rows, columns}, {experts, rows});
+        case Scaling::rowwise: return reshape(options, {experts, rows, columns}, {experts, rows}, device);
         case Scaling::blockwise:
-            return reshape(options, {experts, rows, columns}, {experts, ceil_div(rows, block), ceil_div(columns, block)});
+            return reshape(options, {experts, rows, columns},
+                           {experts, ceil_div(rows, block), ceil_div(columns, block)}, device);
         case Scaling::mx: break;
     }
-    return reshape(options, {experts, rows, columns}, {experts, rows, ceil_div(columns, block)});
+    return reshape(options, {experts, rows, columns}, {experts, rows, ceil_div(columns, block)}, device);
 }
 
 std::int64_t token_alignment(Scaling scaling, Device device) {

@@ -56,6 +56,7 @@ DeviceMemory::DeviceMemory(Device device, std::size_t bytes) : place_(std::make_
     fail(Status::unsupported, "this build of Octet has no memory on ", to_string(device));
 }
 
+DeviceMemory::DeviceMemory() = default;
 DeviceMemory::~DeviceMemory() = default;
 DeviceMemory::DeviceMemory(DeviceMemory&&) noexcept = default;
 DeviceMemory& DeviceMemory::operator=(DeviceMemory&&) noexcept = default;
