@@ -1,0 +1,203 @@
+"""A training step of one expert product on an NVIDIA GPU: Octet beside torch's bf16 and torchao's fp8 rowwise, in one run.
+
+    OCTET_LIBRARY=liboctet.so [PEERS_TORCHAO=folder that holds torchao] python3 compare.py [--quick] [--commit HASH]
+
+Octet is called through its C interface on torch's tensors and stream. Every shape is checked against torch's bf16 step
+before it is timed. Times are medians over interleaved repetitions with the L2 flushed before each. Writes step.json
+into $OUT, or the current folder, in the format of bench/results, and prints a table."""
+import argparse
+import json
+import math
+import os
+import statistics
+import subprocess
+import sys
+import time
+
+import torch
+
+if os.environ.get("PEERS_TORCHAO"):
+    sys.path.insert(0, os.environ["PEERS_TORCHAO"])
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import octet_cuda
+
+bf16, dev = torch.bfloat16, torch.device("cuda:0")
+SHAPES = [(16640, 8192, 5120, 1), (16640, 8192, 5120, 4), (16640, 8192, 5120, 16), (16640, 8192, 5120, 64),
+          (16640, 1408, 2048, 64), (98304, 1408, 2048, 64), (98304, 2816, 2048, 8), (32768, 2048, 7168, 8),
+          (32768, 4096, 7168, 8)]
+FLOORS_DB = {"y": 27.0, "da": 25.0, "dw": 24.0}
+flush = torch.empty(256 << 20, dtype=torch.uint8, device=dev)
+
+
+def uneven(tokens, experts, align=16):
+    generator = torch.Generator().manual_seed(experts)
+    weights = torch.rand(experts, generator=generator) + 0.5
+    sizes = (weights / weights.sum() * tokens / align).floor().long() * align
+    sizes[-1] += tokens - sizes.sum()
+    return sizes.cumsum(0).to(torch.int32).to(dev)
+
+
+def skewed(tokens, experts):
+    """Half of the tokens in one expert, a quarter of the experts empty."""
+    if experts < 4:
+        return uneven(tokens, experts)
+    empty = experts // 4
+    others = experts - 1 - empty
+    sizes = [tokens // 2] + [0] * empty + [(tokens - tokens // 2) // others] * others
+    sizes[-1] += tokens - sum(sizes)
+    return torch.tensor(sizes).cumsum(0).to(torch.int32).to(dev)
+
+
+def sqnr_db(given, expected):
+    power, error = 0.0, 0.0
+    for a, b in zip(given.flatten(0, -2).split(4096), expected.flatten(0, -2).split(4096)):
+        b = b.double()
+        power += b.square().sum().item()
+        error += (a.double() - b).square().sum().item()
+    return 10 * math.log10(power / error) if error > 0 else math.inf
+
+
+def interleaved(steps, repetitions):
+    """Median microseconds and spread of each step: one of each in turn, so that all see the same clocks."""
+    for step in steps.values():
+        for _ in range(3):
+            step()
+    torch.cuda.synchronize()
+    times = {name: [] for name in steps}
+    for _ in range(repetitions):
+        events = {}
+        for name, step in steps.items():
+            flush.zero_()
+            begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+            begin.record()
+            step()
+            end.record()
+            events[name] = (begin, end)
+        torch.cuda.synchronize()
+        for name, (begin, end) in events.items():
+            times[name].append(begin.elapsed_time(end) * 1e3)
+    result = {}
+    for name, values in times.items():
+        values.sort()
+        median = statistics.median(values)
+        spread = 100 * (values[3 * len(values) // 4] - values[len(values) // 4]) / median
+        result[name] = (median, spread)
+    return result
+
+
+def ceilings():
+    source = torch.empty(1 << 31, dtype=torch.uint8, device=dev)
+    target = torch.empty_like(source)
+    a = torch.randn(8192, 8192, device=dev, dtype=bf16)
+    times = interleaved({"copy": lambda: target.copy_(source), "bf16": lambda: a @ a.t()}, 15)
+    return 2 * source.numel() / times["copy"][0] / 1e3, 2 * 8192**3 / times["bf16"][0] / 1e6
+
+
+def floor_us(m, n, k, e, copy_gbps, cached):
+    """Three products at 1413 TFLOP/s or at copy bandwidth, plus the casts' compulsory traffic; a part that shares a scale
+    and does not fit in L2 (45 MB) is read twice."""
+    us = 0.0
+    for bytes_moved in (m * k + e * n * k + 2 * m * n, m * n + e * n * k + 2 * m * k, m * n + m * k + 2 * e * n * k):
+        us += max(2 * m * n * k / 1413e6, bytes_moved / copy_gbps / 1e3)
+    def cast(elements, part):
+        return elements * (6 if 2 * part > 45e6 else 4)
+    traffic = cast(m * k, m * k / e) + cast(m * n, m * n / e) + (0 if cached else cast(e * n * k, n * k))
+    return us + traffic / copy_gbps / 1e3
+
+
+def measure(shape, split, recipe, arguments, copy_gbps, torchao_mm):
+    m, n, k, e = shape
+    torch.manual_seed(0)
+    a = torch.randn(m, k, device=dev, dtype=bf16, requires_grad=True)
+    w = torch.randn(e, n, k, device=dev, dtype=bf16) * k**-0.5
+    w_t = w.transpose(-2, -1).requires_grad_(True)
+    dy = torch.randn(m, n, device=dev, dtype=bf16)
+    ends = (skewed if split == "skewed" else uneven)(m, e)
+    y, da, dw = torch.empty_like(dy), torch.empty_like(a, requires_grad=False), torch.empty_like(w)
+    linear = octet_cuda.GroupedLinear(recipe, a.detach(), w, ends, y, dy, da, dw)
+
+    def octet_step():
+        linear.weights_changed()
+        linear.forward()
+        linear.backward()
+
+    def octet_cached():
+        linear.forward()
+        linear.backward()
+
+    def peer(product):
+        a.grad = w_t.grad = None
+        out = product(a, w_t)
+        out.backward(dy)
+        return out
+
+    steps = {"octet": octet_step, "octet_cached": octet_cached, "octet_forward_cached": linear.forward,
+             "torch_bf16": lambda: peer(lambda x, b: torch._grouped_mm(x, b, ends))}
+    if torchao_mm is not None and split != "skewed":
+        steps["torchao"] = lambda: peer(lambda x, b: torchao_mm(x, b, ends, pad_token_groups_for_grouped_mm=False))
+
+    octet_step()
+    expected = steps["torch_bf16"] and peer(lambda x, b: torch._grouped_mm(x, b, ends))
+    quality = {"y": sqnr_db(y, expected.detach()), "da": sqnr_db(da, a.grad), "dw": sqnr_db(dw, w_t.grad.transpose(-2, -1))}
+    for name, value in quality.items():
+        if not value >= FLOORS_DB[name]:
+            raise SystemExit(f"{shape} {split} {recipe}: {name} has an SQNR of {value:.1f} dB, below {FLOORS_DB[name]}; not timed")
+    times = interleaved(steps, arguments.repetitions)
+    rows = []
+    for op, key, cached in (("fwd_bwd", "octet", False), ("fwd_bwd_cached", "octet_cached", True)):
+        us, spread = times[key]
+        versus = {peer_name: round(times[peer_name][0] / us, 3) for peer_name in ("torch_bf16", "torchao") if peer_name in times}
+        versus["floor"] = round(floor_us(m, n, k, e, copy_gbps, cached) / us, 3)
+        rows.append({"op": op, "recipe": recipe, "M": m, "N": n, "K": k, "E": e, "split": split, "us": round(us, 1),
+                     "spread_pct": round(spread, 1), "tflops": round(6 * m * n * k / us / 1e6), "vs": versus,
+                     "sqnr_db": {name: round(value, 1) for name, value in quality.items()},
+                     "kept_vs_bf16": round(linear.kept_bytes() / (2 * m * k), 3)})
+    bf16_us = times["torch_bf16"][0]
+    ao = f"{bf16_us / times['torchao'][0]:5.2f}x" if "torchao" in times else "     -"
+    print(f"{str(shape):28} {split:7} {recipe:14} bf16 {bf16_us:7.0f} us   torchao {ao}   octet {times['octet'][0]:7.0f} us "
+          f"{bf16_us / times['octet'][0]:5.2f}x   cached {bf16_us / times['octet_cached'][0]:5.2f}x", flush=True)
+    return rows
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--repetitions", type=int, default=21)
+    parser.add_argument("--recipes", default="fp8_rowwise:accumulation=fast")
+    parser.add_argument("--commit", default="unknown", help="of the library, for the stamp")
+    parser.add_argument("--quick", action="store_true", help="two shapes")
+    arguments = parser.parse_args()
+    try:
+        from torchao.prototype.moe_training.fp8_grouped_mm import _to_fp8_rowwise_then_scaled_grouped_mm as torchao_mm
+    except Exception as error:  # said, and left out of the table
+        print(f"torchao is not timed: {type(error).__name__}: {error}")
+        torchao_mm = None
+    copy_gbps, bf16_tflops = ceilings()
+    print(f"copy {copy_gbps:.0f} GB/s, bf16 8192^3 {bf16_tflops:.0f} TFLOP/s; {octet_cuda.build_info()}")
+    rows = []
+    shapes = SHAPES[4:6] if arguments.quick else SHAPES
+    for recipe in arguments.recipes.split("+"):
+        for split in ("uneven", "skewed"):
+            for shape in shapes:
+                try:
+                    rows += measure(shape, split, recipe, arguments, copy_gbps, torchao_mm)
+                except RuntimeError as error:
+                    print(f"FAILED {shape} {split} {recipe}: {error}", flush=True)
+                torch.cuda.empty_cache()
+    for op in ("fwd_bwd", "fwd_bwd_cached"):
+        ratios = [row["vs"]["torch_bf16"] for row in rows if row["op"] == op and row["split"] == "uneven"]
+        if ratios:
+            mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
+            print(f"{op}: geometric mean {mean:.3f}x torch bf16 over {len(ratios)} cases, least {min(ratios):.2f}x")
+    query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
+    gpu, driver = subprocess.run(query, capture_output=True, text=True).stdout.strip().split("\n")[0].split(", ")
+    stamp = {"gpu": gpu, "driver": driver, "cuda": torch.version.cuda, "torch": torch.__version__, "commit": arguments.commit,
+             "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "command": " ".join(["bench/peers/compare.py"] + sys.argv[1:]),
+             "copy_gbps": round(copy_gbps), "bf16_tflops": round(bf16_tflops)}
+    path = os.path.join(os.environ.get("OUT", "."), "step.json")
+    with open(path, "w") as file:
+        json.dump({"stamp": stamp, "rows": rows}, file, indent=1)
+    print("results:", path)
+
+
+if __name__ == "__main__":
+    main()
