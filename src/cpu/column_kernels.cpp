@@ -92,10 +92,10 @@ void column_amax(const void* from, std::int64_t pitch, std::int64_t rows, std::i
 
 // Casts one whole tile that starts at row r0 and column c0 of the matrix; x and out are the tile's own. Rows past the
 // last of the matrix may lie in a block that has no multipliers: those of `last_block` do for them.
-template <class Input, class Codec, Values values, bool stream>
-HWY_INLINE void cast_tile(const TransposedCast& cast, std::int64_t r0, std::int64_t c0, std::int64_t last_block,
-                          const typename Input::Element* x, std::int64_t pitch, std::uint8_t* out,
-                          std::int64_t out_pitch) {
+template <class Input, class Codec, Values values>
+HWY_NOINLINE void cast_tile(const TransposedCast& cast, bool stream, std::int64_t r0, std::int64_t c0,
+                            std::int64_t last_block, const typename Input::Element* x, std::int64_t pitch,
+                            std::uint8_t* out, std::int64_t out_pitch) {
     HWY_ALIGN std::uint32_t packed[2][lanes][lanes];  // [vector of the pair][four rows][column]
     VF32 m0 = hn::Zero(F32()), m1 = m0;
     std::int64_t block = -1;
@@ -125,7 +125,7 @@ HWY_INLINE void cast_tile(const TransposedCast& cast, std::int64_t r0, std::int6
         for (std::int64_t i = 0; i < lanes; ++i) {
             std::uint8_t* to = out + Input::place(v, i) * out_pitch;
             const VU8 bytes = hn::BitCast(U8(), square[i]);
-            if constexpr (stream) {
+            if (stream) {
                 hn::Stream(bytes, U8(), to);
             } else {
                 hn::StoreU(bytes, U8(), to);
@@ -146,8 +146,8 @@ void cast_partial_tile(const TransposedCast& cast, std::int64_t r0, std::int64_t
     for (std::int64_t r = 0; r < rows; ++r)
         std::memcpy(in + r * tile_columns, static_cast<const Element*>(cast.x) + (r0 + r) * cast.pitch + c0,
                     static_cast<std::size_t>(columns) * sizeof(Element));
-    cast_tile<Input, Codec, values, false>(cast, r0, c0, (r0 + rows - 1) >> cast.block_shift, in, tile_columns, out,
-                                           tile_rows);
+    cast_tile<Input, Codec, values>(cast, false, r0, c0, (r0 + rows - 1) >> cast.block_shift, in, tile_columns, out,
+                                    tile_rows);
     for (std::int64_t c = 0; c < columns; ++c) {
         std::uint8_t* to = cast.out + (c0 + c) * cast.out_pitch + r0;
         std::memcpy(to, out + c * tile_rows, static_cast<std::size_t>(rows));
@@ -156,8 +156,8 @@ void cast_partial_tile(const TransposedCast& cast, std::int64_t r0, std::int64_t
     }
 }
 
-template <class Input, class Codec, Values values, bool stream>
-void cast_tiles(const TransposedCast& cast) {
+template <class Input, class Codec, Values values>
+void cast_tiles(const TransposedCast& cast, bool stream) {
     const auto* x = static_cast<const typename Input::Element*>(cast.x);
     const std::int64_t last_block = (cast.rows - 1) >> cast.block_shift;
     // Zeros in range give zero bytes, which is what the output has there; zeros times NaN do not.
@@ -167,8 +167,8 @@ void cast_tiles(const TransposedCast& cast) {
         std::int64_t r = 0;
         if (c + tile_columns <= cast.columns)
             for (; r < cast.rows && r + tile_rows <= direct_rows; r += tile_rows)
-                cast_tile<Input, Codec, values, stream>(cast, r, c, last_block, x + r * cast.pitch + c, cast.pitch,
-                                                        cast.out + c * cast.out_pitch + r, cast.out_pitch);
+                cast_tile<Input, Codec, values>(cast, stream, r, c, last_block, x + r * cast.pitch + c, cast.pitch,
+                                                cast.out + c * cast.out_pitch + r, cast.out_pitch);
         for (; r < cast.rows; r += tile_rows) cast_partial_tile<Input, Codec, values>(cast, r, c);
         for (std::int64_t i = c; r < cast.out_rows && i < c + tile_columns && i < cast.columns; ++i)
             std::memset(cast.out + i * cast.out_pitch + r, 0, static_cast<std::size_t>(cast.out_rows - r));
@@ -177,13 +177,13 @@ void cast_tiles(const TransposedCast& cast) {
 
 template <class Input, class Codec>
 void cast_transposed(const TransposedCast& cast) {
-    if (!cast.in_range) return cast_tiles<Input, Codec, Values::any, false>(cast);
     // Past the caches only whole lines at a time: anything less would reach memory in pieces.
     constexpr std::uintptr_t line = 64;
     const bool whole_lines = sizeof(VU8) == line && reinterpret_cast<std::uintptr_t>(cast.out) % line == 0 &&
                              static_cast<std::uintptr_t>(cast.out_pitch) % line == 0;
-    if (cast.stream && whole_lines) return cast_tiles<Input, Codec, Values::in_range, true>(cast);
-    cast_tiles<Input, Codec, Values::in_range, false>(cast);
+    const bool stream = cast.stream && whole_lines;
+    if (cast.in_range) return cast_tiles<Input, Codec, Values::in_range>(cast, stream);
+    cast_tiles<Input, Codec, Values::any>(cast, stream);
 }
 
 template <class Input, class Codec>

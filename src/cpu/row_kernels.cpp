@@ -117,14 +117,14 @@ HWY_INLINE VU8 cast_step(const typename Input::Element* x, VF32 multiplier0, VF3
                        encode<Codec, values>(hn::Mul(c, multiplier1)), encode<Codec, values>(hn::Mul(d, multiplier1)));
 }
 
-template <class Input, class Codec, Values values, bool stream>
-HWY_INLINE void cast_steps(const typename Input::Element* x, std::int64_t count, int block_shift,
-                           const float* multiplier, std::uint8_t* out) {
+template <class Input, class Codec, Values values>
+HWY_NOINLINE void cast_steps(bool stream, const typename Input::Element* x, std::int64_t count, int block_shift,
+                             const float* multiplier, std::uint8_t* out) {
     std::int64_t i = 0;
     for (; i + step <= count; i += step) {
         const VU8 codes = cast_step<Input, Codec, values>(x + i, hn::Set(F32(), multiplier[i >> block_shift]),
                                                           hn::Set(F32(), multiplier[(i + pair) >> block_shift]));
-        if constexpr (stream) {
+        if (stream) {
             hn::Stream(codes, U8(), out + i);
         } else {
             hn::StoreU(codes, U8(), out + i);
@@ -147,10 +147,10 @@ void cast(const void* from, std::int64_t count, int block_shift, const float* mu
           std::uint8_t* out) {
     const auto* x = static_cast<const typename Input::Element*>(from);
     const bool aligned = reinterpret_cast<std::uintptr_t>(out) % sizeof(VU8) == 0;
-    if (!in_range) return cast_steps<Input, Codec, Values::any, false>(x, count, block_shift, multiplier, out);
-    if (stream && aligned)
-        return cast_steps<Input, Codec, Values::in_range, true>(x, count, block_shift, multiplier, out);
-    cast_steps<Input, Codec, Values::in_range, false>(x, count, block_shift, multiplier, out);
+    const bool past_caches = stream && aligned;
+    if (in_range)
+        return cast_steps<Input, Codec, Values::in_range>(past_caches, x, count, block_shift, multiplier, out);
+    cast_steps<Input, Codec, Values::any>(past_caches, x, count, block_shift, multiplier, out);
 }
 
 // The opposite way goes one vector of f32 at a time: bytes are widened in order.
