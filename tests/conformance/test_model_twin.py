@@ -68,7 +68,7 @@ def pair(case, activations, tmp_path, **options):
 
 
 # logits, gradients
-BOUNDS = {"f32": (2e-6, 1e-5), "bf16": (1e-2, 3e-2)}
+BOUNDS = {"f32": (1e-6, 3e-6), "bf16": (1e-3, 1.5e-2)}
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -104,7 +104,7 @@ def test_scaled_gradients_accumulate(tmp_path):
             ((loss + extra) / 3).backward()
         for name, p in twin.parameters.items():
             error = relative(model.gradients[name], p.grad)
-            assert error <= 1e-5, f"{name}: {error:.2e}"
+            assert error <= 3e-6, f"{name}: {error:.2e}"
 
 
 @pytest.mark.parametrize("case", ["grouped-query, tied", "multi-head, untied"])
@@ -154,7 +154,7 @@ def test_recipes_stay_close_to_the_f32_twin(recipe, tmp_path):
             assert abs(ours - float(loss)) <= 5e-3 * float(loss)
             all_ours = torch.cat([model.gradients[n].flatten() for n in twin.parameters])
             all_theirs = torch.cat([p.grad.flatten() for p in twin.parameters.values()])
-            assert relative(all_ours, all_theirs) <= 0.15
+            assert relative(all_ours, all_theirs) <= 0.2
 
 
 def test_any_number_of_threads_gives_the_same_bits(tmp_path):
