@@ -158,10 +158,10 @@ void spoil_once(Plan& plan, Choices& choices) {
             if (other == which || !writes || !whole(tensor) || !whole(second) || second.overlaps >= 0 ||
                 second.shift != 0)
                 return;
-            tensor.overlaps = static_cast<int>(other);
             const auto unit = static_cast<std::size_t>(bytes_of(tensor.format));
             const std::size_t places = second.span() / unit;
             if (places == 0) return;
+            tensor.overlaps = static_cast<int>(other);
             tensor.overlap_offset =
                 unit *
                 static_cast<std::size_t>(choices.below(static_cast<std::int64_t>(std::min<std::size_t>(places, 250))));
