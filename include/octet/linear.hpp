@@ -85,6 +85,7 @@ private:
 // Scratch that layers which run one after the other share.
 struct LinearWorkspace {
     QuantizedTensor activation_rows{}, gradient_rows{}, gradient_columns{};
+    ReusedTensor quantizers{};  // what the quantizers of a GPU work in
 };
 
 // A cast is one visit of a tensor by a quantizer, whether it writes one orientation or two.
@@ -126,7 +127,7 @@ public:
 private:
     QuantizeOptions options_for(Format format) const;
     bool wgrad_in_8_bits() const { return recipe_.quantizes() && recipe_.wgrad == WgradPrecision::fp8; }
-    void cache_weights(const Execution& on);
+    void cache_weights(LinearWorkspace& workspace, const Execution& on);
     void check_activation(const char* what, const ConstTensorView& x, std::int64_t features) const;
 
     LinearShape shape_;

@@ -30,7 +30,7 @@ struct Execution {
     Backend backend = Backend::automatic;
     int threads = 0;            // CPU: 0 means every core; results do not depend on it
     void* stream = nullptr;     // GPU: the cudaStream_t or hipStream_t to run on
-    void* workspace = nullptr;  // GPU: device memory, at least what workspace_bytes() of the call says
+    void* workspace = nullptr;  // GPU: device memory on a multiple of 256 bytes; null: from the stream's memory pool
     std::size_t workspace_bytes = 0;
 };
 
@@ -58,6 +58,11 @@ struct ConstQuantizedView {
         : data(elements), scale(scales), inverse(inverses) {}
     ConstQuantizedView(const QuantizedView& view) : data(view.data), scale(view.scale), inverse(view.inverse) {}
 };
+
+// The workspace that any quantizer call needs at most on a device: of tokens (for the dual form `features` are those of
+// both tensors), and of weights. 0 on the CPU.
+std::size_t token_workspace_bytes(Device device, std::int64_t tokens, std::int64_t features, std::int64_t groups);
+std::size_t weight_workspace_bytes(Device device, std::int64_t experts, std::int64_t n, std::int64_t k);
 
 // Along K: every row of x has its own scale or scales.
 void quantize_rows(ConstTensorView x, const QuantizeOptions& options, QuantizedView out, const Execution& on = {});

@@ -54,14 +54,29 @@ void GroupedLinear::check_activation(const char* what, const ConstTensorView& x,
             ", expected bf16 or f32");
 }
 
-void GroupedLinear::cache_weights(const Execution& on) {
+namespace {
+
+// A quantizer's Execution with a workspace of `bytes`, unless the caller brought one or none is needed.
+Execution with_workspace(Execution on, ReusedTensor& memory, Device device, std::size_t bytes) {
+    if (on.workspace != nullptr || bytes == 0) return on;
+    on.workspace = memory.reshape(Format::e8m0, {static_cast<std::int64_t>(bytes)}, device).data;
+    on.workspace_bytes = bytes;
+    return on;
+}
+
+}  // namespace
+
+void GroupedLinear::cache_weights(LinearWorkspace& workspace, const Execution& on) {
     if (cached_) return;
     const QuantizeOptions options = options_for(recipe_.format);
     const QuantizedView forward =
         along_k_.reshape_weights(options, shape_.experts, shape_.out_features, shape_.in_features, weights_.device);
     const QuantizedView dgrad =
         along_n_.reshape_weights(options, shape_.experts, shape_.in_features, shape_.out_features, weights_.device);
-    timed(report_.cast_seconds, [&] { quantize_weights(weights_, options, forward, dgrad, on); });
+    const std::size_t scratch =
+        weight_workspace_bytes(weights_.device, shape_.experts, shape_.out_features, shape_.in_features);
+    const Execution quantize_on = with_workspace(on, workspace.quantizers, weights_.device, scratch);
+    timed(report_.cast_seconds, [&] { quantize_weights(weights_, options, forward, dgrad, quantize_on); });
     ++report_.weight_casts;
     cached_ = true;
 }
@@ -80,7 +95,9 @@ void GroupedLinear::forward(ConstTensorView a, Groups groups, TensorView y, Line
 
     Operand left(a), right(weights_);
     if (recipe_.quantizes()) {
-        cache_weights(on);
+        cache_weights(workspace, on);
+        const std::size_t scratch = token_workspace_bytes(a.device, tokens, shape_.in_features, groups.count);
+        const Execution quantize_on = with_workspace(on, workspace.quantizers, a.device, scratch);
         const QuantizeOptions options = options_for(recipe_.format);
         const QuantizedView rows =
             workspace.activation_rows.reshape_rows(options, tokens, shape_.in_features, a.device);
@@ -88,9 +105,10 @@ void GroupedLinear::forward(ConstTensorView a, Groups groups, TensorView y, Line
             const std::int64_t alignment = token_alignment(options.scaling, a.device);
             const QuantizedView columns =
                 kept->columns_.reshape_columns(options, tokens, groups.count, alignment, shape_.in_features, a.device);
-            timed(report_.cast_seconds, [&] { quantize_pair(a, groups, alignment, options, rows, columns, on); });
+            timed(report_.cast_seconds,
+                  [&] { quantize_pair(a, groups, alignment, options, rows, columns, quantize_on); });
         } else {
-            timed(report_.cast_seconds, [&] { quantize_rows(a, options, rows, on); });
+            timed(report_.cast_seconds, [&] { quantize_rows(a, options, rows, quantize_on); });
         }
         ++report_.activation_casts;
         left = workspace.activation_rows.operand();
@@ -128,6 +146,8 @@ void GroupedLinear::backward(ConstTensorView dy, Groups groups, const LinearKept
     const bool cast_columns = wants_dw && wgrad_in_8_bits();
     if (recipe_.quantizes() && (wants_da || cast_columns)) {
         const QuantizeOptions options = options_for(recipe_.gradient_format);
+        const std::size_t scratch = token_workspace_bytes(dy.device, tokens, shape_.out_features, groups.count);
+        const Execution quantize_on = with_workspace(on, workspace.quantizers, dy.device, scratch);
         QuantizedView rows_out{}, columns_out{};
         if (wants_da) {
             rows_out = workspace.gradient_rows.reshape_rows(options, tokens, shape_.out_features, dy.device);
@@ -140,11 +160,11 @@ void GroupedLinear::backward(ConstTensorView dy, Groups groups, const LinearKept
         }
         timed(report_.cast_seconds, [&] {
             if (wants_da && cast_columns) {
-                quantize_pair(dy, groups, alignment, options, rows_out, columns_out, on);
+                quantize_pair(dy, groups, alignment, options, rows_out, columns_out, quantize_on);
             } else if (wants_da) {
-                quantize_rows(dy, options, rows_out, on);
+                quantize_rows(dy, options, rows_out, quantize_on);
             } else {
-                quantize_columns(dy, groups, alignment, options, columns_out, on);
+                quantize_columns(dy, groups, alignment, options, columns_out, quantize_on);
             }
         });
         ++report_.gradient_casts;

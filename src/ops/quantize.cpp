@@ -3,6 +3,9 @@
 
 #include "ops/check.hpp"
 #include "ops/op_table.hpp"
+#if OCTET_HAVE_CUDA
+#include "cuda/launch/quantize.hpp"
+#endif
 
 namespace octet {
 namespace {
@@ -102,6 +105,22 @@ ConstTensorView offsets_of(const Groups& groups) {
 }
 
 }  // namespace
+
+std::size_t token_workspace_bytes([[maybe_unused]] Device device, [[maybe_unused]] std::int64_t tokens,
+                                  [[maybe_unused]] std::int64_t features, [[maybe_unused]] std::int64_t groups) {
+#if OCTET_HAVE_CUDA
+    if (device.kind == DeviceKind::cuda) return cuda::token_workspace_bytes(tokens, features, groups);
+#endif
+    return 0;
+}
+
+std::size_t weight_workspace_bytes([[maybe_unused]] Device device, [[maybe_unused]] std::int64_t experts,
+                                   [[maybe_unused]] std::int64_t n, [[maybe_unused]] std::int64_t k) {
+#if OCTET_HAVE_CUDA
+    if (device.kind == DeviceKind::cuda) return cuda::weight_workspace_bytes(experts, n, k);
+#endif
+    return 0;
+}
 
 void quantize_rows(ConstTensorView x, const QuantizeOptions& options, QuantizedView out, const Execution& on) {
     check::options(options);
