@@ -37,17 +37,17 @@ struct RouterOptions {
     std::int64_t experts = 0, top_k = 0;
     RouterScore score = RouterScore::softmax;
     RouterWeights weights = RouterWeights::normalized;
-    float scaling = 1.0f;                         // of the weights
+    float scaling = 1.0f;  // of the weights
     RouterBalance balance = RouterBalance::none;
-    float balance_rate = 1e-3f;                   // how far update_balance moves an expert's bias
-    float auxiliary_loss = 0.0f;                  // its factor; 0: none
+    float balance_rate = 1e-3f;   // how far update_balance moves an expert's bias
+    float auxiliary_loss = 0.0f;  // its factor; 0: none
 };
 
 // Where every token goes. A slot is one choice of one token: slot t * top_k + j is token t's j-th. A row is a slot's
 // place after sorting by expert; within an expert slots keep their order.
 struct Routing {
     std::int64_t tokens = 0, top_k = 0;
-    Groups groups{};                     // of the rows: ends [E]
+    Groups groups{};                            // of the rows: ends [E]
     const std::int32_t* chosen = nullptr;       // [T * top_k] expert of each slot, best score first
     const float* weights = nullptr;             // [T * top_k] by slot
     const float* row_weights = nullptr;         // [M] the same by row
@@ -151,7 +151,7 @@ private:
     Format activations_;
     GroupedLinear gate_up_, down_;
     Tensor gate_up_weights_, gate_up_gradient_, down_weights_, down_gradient_;  // f32
-    ReusedTensor gate_up_bf16_{}, down_bf16_{};  // what the bf16 recipe multiplies with
+    ReusedTensor gate_up_bf16_{}, down_bf16_{};                                 // what the bf16 recipe multiplies with
     bool prepared_ = false;
     double activation_seconds_ = 0;
 };

@@ -115,9 +115,8 @@ octet_status octet_moe_layer_backward(octet_moe_layer* layer, const octet_tensor
 }
 
 octet_status octet_moe_layer_auxiliary_loss(const octet_moe_layer* layer, float* loss) {
-    return guarded(__func__, [&] {
-        checked_pointer(loss, "loss") = checked(layer, "layer").kept.router.auxiliary_loss();
-    });
+    return guarded(__func__,
+                   [&] { checked_pointer(loss, "loss") = checked(layer, "layer").kept.router.auxiliary_loss(); });
 }
 
 octet_status octet_moe_layer_chosen(const octet_moe_layer* layer, int32_t* chosen, int64_t capacity) {

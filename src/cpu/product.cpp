@@ -14,8 +14,7 @@ namespace octet::cpu {
 namespace {
 
 // A tile of the output is one task, whole reduction included, so that a sum's order depends on nothing but the shapes.
-// Two panels of a chunk and a tile of sums stay in a core's second-level cache while OpenBLAS works on them.
-constexpr std::int64_t most_rows = 512, most_columns = 704, most_reduction = 512;
+constexpr std::int64_t most_rows = 512, most_columns = 704;
 
 // A scale for every row of one side of a group's product; null: none.
 struct RowScales {
@@ -80,8 +79,7 @@ void run_tile(const GroupProduct& product, const Tile& tile, Format format, Upda
     const std::int64_t step = panel_step(tile.columns);
     Chunk chunk = Chunk::first;
     Split(product.reduction, most_reduction, 128).each([&](std::int64_t from, std::int64_t length) {
-        const BlasMatrix left =
-            make_panel(product.left, tile.row, tile.rows, from, length, scratch.left.as<float>());
+        const BlasMatrix left = make_panel(product.left, tile.row, tile.rows, from, length, scratch.left.as<float>());
         const BlasMatrix right =
             make_panel(product.right, tile.column, tile.columns, from, length, scratch.right.as<float>());
         blas_multiply(tile.rows, tile.columns, length, left, right, chunk, sums, step);
@@ -103,8 +101,8 @@ void run_tile(const GroupProduct& product, const Tile& tile, Format format, Upda
             const char* ahead = out + rows_ahead * product.out_step * bytes;
             for (std::int64_t at = 0; at < tile.columns * bytes; at += cache_line) __builtin_prefetch(ahead + at, 1);
         }
-        finish_row(sums + i * step, tile.columns, empty ? 1.0f : product.left_scales[tile.row + i], right_scales, format,
-                   update, out);
+        finish_row(sums + i * step, tile.columns, empty ? 1.0f : product.left_scales[tile.row + i], right_scales,
+                   format, update, out);
     }
 }
 

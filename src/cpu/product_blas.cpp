@@ -7,6 +7,8 @@
 #include <mutex>
 #include <string_view>
 
+#include "cpu/parallel.hpp"
+
 // OpenBLAS's own start-up, which a build with run-time dispatch exports. Weak: another build has none and needs none.
 extern "C" {
 [[gnu::weak]] void gotoblas_dynamic_init();
@@ -65,6 +67,14 @@ void blas_multiply(std::int64_t m, std::int64_t n, std::int64_t reduction, const
     cblas_sgemm(CblasRowMajor, a.lies == Lies::along_reduction ? CblasNoTrans : CblasTrans,
                 b.lies == Lies::along_reduction ? CblasTrans : CblasNoTrans, size(m), size(n), size(reduction), 1.0f,
                 a.data, size(a.step), b.data, size(b.step), chunk == Chunk::first ? 0.0f : 1.0f, c, size(c_step));
+}
+
+void blas_dense(std::int64_t m, std::int64_t n, std::int64_t k, const float* a, const float* b, float* c, int threads) {
+    { const SingleThreadedBlas chosen; }  // the kernels that our products use
+    const int before = openblas_get_num_threads();
+    openblas_set_num_threads(thread_count(threads));
+    blas_multiply(m, n, k, {a, k, Lies::along_reduction}, {b, k, Lies::along_reduction}, Chunk::first, c, n);
+    openblas_set_num_threads(before);
 }
 
 const char* blas_kernels() {

@@ -8,13 +8,16 @@
 namespace octet::cpu {
 namespace {
 
+constexpr std::int64_t most_blocks = most_reduction / 32;  // of a panel: 32 is the shortest block
+
 void prefetch(const char* begin, std::int64_t bytes) {
     for (std::int64_t i = 0; i < bytes; i += cache_line) __builtin_prefetch(begin + i);
 }
 
 float scale_at(const PanelSource& source, std::int64_t row, std::int64_t block) {
     const std::int64_t place = row / source.rows_per_scale * source.scale_row_step + block * source.scale_block_step;
-    if (source.scale_format == Format::e8m0) return E8M0::decode(static_cast<const std::uint8_t*>(source.scales)[place]);
+    if (source.scale_format == Format::e8m0)
+        return E8M0::decode(static_cast<const std::uint8_t*>(source.scales)[place]);
     return static_cast<const float*>(source.scales)[place];
 }
 
@@ -35,14 +38,12 @@ BlasMatrix make_panel(const PanelSource& source, std::int64_t row, std::int64_t 
     for (std::int64_t i = 0; i < lines; ++i, line += source.step * bytes) {
         float* out = scratch + i * step;
         if (i + rows_ahead < lines) prefetch(line + rows_ahead * source.step * bytes, count * bytes);
-        if (source.scales == nullptr) {
-            decode(line, count, 1.0f, out);
-            continue;
-        }
-        for (std::int64_t done = 0; done < count; done += source.block) {  // quantized operands lie along the reduction
-            const float scale = scale_at(source, row + i, (from + done) / source.block);
-            decode(line + done, std::min(source.block, count - done), scale, out + done);
-        }
+        const std::int64_t block = source.scales == nullptr ? count : source.block;
+        float multipliers[most_blocks] = {1.0f};
+        if (source.scales != nullptr)  // quantized operands lie along the reduction
+            for (std::int64_t b = 0; b * block < count; ++b)
+                multipliers[b] = scale_at(source, row + i, from / block + b);
+        decode(line, count, block, multipliers, out);
     }
     return {scratch, step, source.lies};
 }

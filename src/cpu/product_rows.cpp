@@ -3,6 +3,8 @@
 #include <bit>
 #include <cstring>
 
+#include "cpu/simd.hpp"
+
 namespace octet::cpu {
 namespace {
 
@@ -30,17 +32,30 @@ template <class Codec>
 }
 
 template <class Codec>
-[[gnu::always_inline]] inline void decode_fp8(const void* codes, std::int64_t count, float multiplier, float* out) {
-    const auto* in = static_cast<const std::uint8_t*>(codes);
+[[gnu::always_inline]] inline void decode_run(const std::uint8_t* in, std::int64_t count, float multiplier,
+                                              float* out) {
     for (std::int64_t i = 0; i < count; ++i) out[i] = decode_code<Codec>(in[i]) * multiplier;
 }
 
-[[gnu::always_inline]] inline void decode_bf16(const void* codes, std::int64_t count, float multiplier, float* out) {
-    const auto* in = static_cast<const std::uint16_t*>(codes);
-    for (std::int64_t i = 0; i < count; ++i) out[i] = BF16::decode(in[i]) * multiplier;
+template <class Codec>
+[[gnu::always_inline]] inline void decode_fp8(const void* codes, std::int64_t count, std::int64_t block,
+                                              const float* multipliers, float* out) {
+    constexpr std::int64_t mx_block = 32;
+    const auto* in = static_cast<const std::uint8_t*>(codes);
+    std::int64_t done = 0;
+    if (block == mx_block)  // a length the compiler knows: no loop over what is left of a vector
+        for (; done + mx_block <= count; done += mx_block)
+            decode_run<Codec>(in + done, mx_block, *multipliers++, out + done);
+    for (; done < count; done += block)
+        decode_run<Codec>(in + done, block < count - done ? block : count - done, *multipliers++, out + done);
 }
 
-[[gnu::always_inline]] inline void copy_f32(const void* values, std::int64_t count, float, float* out) {
+[[gnu::always_inline]] inline void decode_bf16(const void* codes, std::int64_t count, float* out) {
+    const auto* in = static_cast<const std::uint16_t*>(codes);
+    for (std::int64_t i = 0; i < count; ++i) out[i] = BF16::decode(in[i]);
+}
+
+[[gnu::always_inline]] inline void copy_f32(const void* values, std::int64_t count, float* out) {
     std::memcpy(out, values, static_cast<std::size_t>(count) * sizeof(float));
 }
 
@@ -62,22 +77,23 @@ template <class Put>
 }
 
 // One set of kernels per instruction set: the bodies above are inlined into functions compiled for it.
-#define OCTET_PRODUCT_ROWS(set, attribute)                                                                              \
+#define OCTET_PRODUCT_ROWS(set, attribute)                                                                             \
     namespace set {                                                                                                    \
-    attribute void decode_e4m3(const void* in, std::int64_t count, float by, float* out) {                             \
-        decode_fp8<E4M3>(in, count, by, out);                                                                          \
+    attribute void decode_e4m3(const void* in, std::int64_t count, std::int64_t block, const float* by, float* out) {  \
+        decode_fp8<E4M3>(in, count, block, by, out);                                                                   \
     }                                                                                                                  \
-    attribute void decode_e4m3fnuz(const void* in, std::int64_t count, float by, float* out) {                         \
-        decode_fp8<E4M3Fnuz>(in, count, by, out);                                                                      \
+    attribute void decode_e4m3fnuz(const void* in, std::int64_t count, std::int64_t block, const float* by,            \
+                                   float* out) {                                                                       \
+        decode_fp8<E4M3Fnuz>(in, count, block, by, out);                                                               \
     }                                                                                                                  \
-    attribute void decode_e5m2(const void* in, std::int64_t count, float by, float* out) {                             \
-        decode_fp8<E5M2>(in, count, by, out);                                                                          \
+    attribute void decode_e5m2(const void* in, std::int64_t count, std::int64_t block, const float* by, float* out) {  \
+        decode_fp8<E5M2>(in, count, block, by, out);                                                                   \
     }                                                                                                                  \
-    attribute void decode_half(const void* in, std::int64_t count, float by, float* out) {                             \
-        decode_bf16(in, count, by, out);                                                                               \
+    attribute void decode_half(const void* in, std::int64_t count, std::int64_t, const float*, float* out) {           \
+        decode_bf16(in, count, out);                                                                                   \
     }                                                                                                                  \
-    attribute void decode_single(const void* in, std::int64_t count, float by, float* out) {                           \
-        copy_f32(in, count, by, out);                                                                                  \
+    attribute void decode_single(const void* in, std::int64_t count, std::int64_t, const float*, float* out) {         \
+        copy_f32(in, count, out);                                                                                      \
     }                                                                                                                  \
     attribute void finish_f32(const float* sums, std::int64_t count, float left, const float* right, float* out) {     \
         finish(sums, count, left, right, [out](std::int64_t j, float v) { out[j] = v; });                              \
@@ -89,10 +105,8 @@ template <class Put>
     attribute void finish_add(const float* sums, std::int64_t count, float left, const float* right, float* out) {     \
         finish(sums, count, left, right, [out](std::int64_t j, float v) { out[j] += v; });                             \
     }                                                                                                                  \
-    constexpr ProductRows kernels{{decode_single, decode_half, decode_e4m3, decode_e4m3fnuz, decode_e5m2},              \
-                                 finish_f32,                                                                           \
-                                 finish_bf16,                                                                          \
-                                 finish_add};                                                                          \
+    constexpr ProductRows kernels{                                                                                     \
+        {decode_single, decode_half, decode_e4m3, decode_e4m3fnuz, decode_e5m2}, finish_f32, finish_bf16, finish_add}; \
     }
 
 OCTET_PRODUCT_ROWS(baseline, )
@@ -102,22 +116,14 @@ OCTET_PRODUCT_ROWS(avx512, [[gnu::target("avx512f,avx512bw,avx512dq,avx512vl,pre
 #endif
 #undef OCTET_PRODUCT_ROWS
 
-const ProductRows& choose() {
-#if defined(__x86_64__)
-    __builtin_cpu_init();
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-        __builtin_cpu_supports("avx512vl"))
-        return avx512::kernels;
-    if (__builtin_cpu_supports("avx2")) return avx2::kernels;
-#endif
-    return baseline::kernels;
-}
-
 }  // namespace
 
 const ProductRows& product_rows() {
-    static const ProductRows& kernels = choose();
-    return kernels;
+#if defined(__x86_64__)
+    return choose(&baseline::kernels, &avx2::kernels, &avx512::kernels);
+#else
+    return baseline::kernels;
+#endif
 }
 
 }  // namespace octet::cpu

@@ -10,8 +10,10 @@
 namespace octet::cpu {
 
 struct ProductRows {
-    // out[i] = multiplier * value of codes[i], in one rounding; exact where the multiplier is a power of two.
-    using Decode = void (*)(const void* codes, std::int64_t count, float multiplier, float* out);
+    // out[i] = multipliers[i / block] * value of codes[i], in one rounding; exact where the multiplier is a power of
+    // two. Plain formats have no multipliers.
+    using Decode = void (*)(const void* codes, std::int64_t count, std::int64_t block, const float* multipliers,
+                            float* out);
     Decode decode[5];  // by Format: f32, bf16, e4m3, e4m3fnuz, e5m2
 
     // out[j] = (sums[j] * left) * right[j], rounded once to the output's format, or added to it. right may be null: 1.

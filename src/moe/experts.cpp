@@ -36,7 +36,8 @@ Experts::Experts(std::string prefix, ExpertShape shape, Format activations, Reci
       down_gradient_(make_zeros(down_weights_.extents())) {}
 
 std::vector<Parameter> Experts::parameters() {
-    return {{prefix_ + ".gate_up", gate_up_weights_, gate_up_gradient_}, {prefix_ + ".down", down_weights_, down_gradient_}};
+    return {{prefix_ + ".gate_up", gate_up_weights_, gate_up_gradient_},
+            {prefix_ + ".down", down_weights_, down_gradient_}};
 }
 
 void Experts::weights_changed() {
@@ -80,9 +81,8 @@ void Experts::backward(ConstTensorView dout, Groups groups, const float* row_wei
     const TensorView dactivated = workspace.dactivated.reshape(activations_, {m, shape_.expert_hidden});
     const TensorView dgate_up = workspace.dgate_up.reshape(activations_, {m, 2 * shape_.expert_hidden});
     down_.backward(dout, groups, kept.down_kept, dactivated, down_gradient_, Update::add, workspace.linear, on);
-    timed(activation_seconds_, [&] {
-        swiglu_backward(kept.gate_up.view(), row_weights, dactivated, dgate_up, row_weight_gradients, on);
-    });
+    timed(activation_seconds_,
+          [&] { swiglu_backward(kept.gate_up.view(), row_weights, dactivated, dgate_up, row_weight_gradients, on); });
     gate_up_.backward(dgate_up, groups, kept.gate_up_kept, drows, gate_up_gradient_, Update::add, workspace.linear, on);
 }
 

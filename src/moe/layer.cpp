@@ -118,8 +118,7 @@ void MoeLayer::forward(ConstTensorView x, TensorView y, MoeKept* kept, MoeWorksp
                        workspace.experts, on);
         addend = out;
     }
-    timed(report_.permutation_seconds,
-          [&] { sum_rows(routing, outputs, std::span(&addend, shared_.size()), y, on); });
+    timed(report_.permutation_seconds, [&] { sum_rows(routing, outputs, std::span(&addend, shared_.size()), y, on); });
     if (kept == nullptr) return;
     kept->x = x;
     kept->token_end = token_end;

@@ -64,7 +64,8 @@ void sum_rows(const Routing& routing, ConstTensorView rows, std::span<const Cons
               const Execution& on) {
     check_pair("rows", rows, routing.rows(), "y", y);
     for (const ConstTensorView& addend : addends) check_pair("an addend", addend, routing.tokens, "y", y);
-    require(y.size(0) == routing.tokens, "y has shape ", to_string(y.extents), ", expected ", routing.tokens, " tokens");
+    require(y.size(0) == routing.tokens, "y has shape ", to_string(y.extents), ", expected ", routing.tokens,
+            " tokens");
     const std::int64_t features = y.size(1);
     cpu::parallel_for(on.threads, routing.tokens, rows_per_task, [&](std::int64_t begin, std::int64_t end) {
         float sums[piece];

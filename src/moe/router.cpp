@@ -171,9 +171,9 @@ void Router::backward(const float* row_gradients, float auxiliary_scale, TensorV
     for (std::size_t e = 0; e < slope.size() && tokens > 0; ++e) {
         const std::int32_t count = ends_[e] - (e == 0 ? 0 : ends_[e - 1]);
         const double share = static_cast<double>(count) / static_cast<double>(routing_.rows());
-        slope[e] = static_cast<float>(static_cast<double>(options_.auxiliary_loss) *
-                                      static_cast<double>(auxiliary_scale) * share * static_cast<double>(experts) /
-                                      static_cast<double>(tokens));
+        slope[e] =
+            static_cast<float>(static_cast<double>(options_.auxiliary_loss) * static_cast<double>(auxiliary_scale) *
+                               share * static_cast<double>(experts) / static_cast<double>(tokens));
     }
     const bool has_slope = options_.auxiliary_loss != 0.0f;
     const bool normalized = options_.weights == RouterWeights::normalized;

@@ -85,17 +85,17 @@ struct RowFunctions {
     float (*backward)(const T* gate, const T* up, const T* ds, std::int64_t count, float weight, T* dgate, T* dup);
 };
 
-#define OCTET_SWIGLU(set, attribute)                                                                                 \
-    namespace set {                                                                                                  \
-    template <class T>                                                                                               \
-    attribute void forward(const T* gate, const T* up, std::int64_t count, float weight, T* s) {                     \
-        forward_row(gate, up, count, weight, s);                                                                     \
-    }                                                                                                                \
-    template <class T>                                                                                               \
-    attribute float backward(const T* gate, const T* up, const T* ds, std::int64_t count, float weight, T* dgate,    \
-                             T* dup) {                                                                               \
-        return backward_row(gate, up, ds, count, weight, dgate, dup);                                                \
-    }                                                                                                                \
+#define OCTET_SWIGLU(set, attribute)                                                                              \
+    namespace set {                                                                                               \
+    template <class T>                                                                                            \
+    attribute void forward(const T* gate, const T* up, std::int64_t count, float weight, T* s) {                  \
+        forward_row(gate, up, count, weight, s);                                                                  \
+    }                                                                                                             \
+    template <class T>                                                                                            \
+    attribute float backward(const T* gate, const T* up, const T* ds, std::int64_t count, float weight, T* dgate, \
+                             T* dup) {                                                                            \
+        return backward_row(gate, up, ds, count, weight, dgate, dup);                                             \
+    }                                                                                                             \
     }
 
 OCTET_SWIGLU(baseline, )

@@ -55,13 +55,13 @@ void check_scales(const std::string& what, const Operand& operand, Device device
 }
 
 void check_data(const char* what, const Operand& operand, Device device, std::initializer_list<std::int64_t> shape) {
-    check::dense(what, operand.data(),
-                 {Format::f32, Format::bf16, Format::e4m3, Format::e4m3fnuz, Format::e5m2}, shape);
+    check::dense(what, operand.data(), {Format::f32, Format::bf16, Format::e4m3, Format::e4m3fnuz, Format::e5m2},
+                 shape);
     check::same_device("the operands", device, what, operand.data().device);
     require(operand.quantized() || (operand.values.scale.null() && operand.values.inverse.null()), what, " is ",
             name(operand.data().format), ", which has no scales, and scales were given with it");
-    const bool known = operand.scaling == Scaling::rowwise || operand.scaling == Scaling::blockwise ||
-                       operand.scaling == Scaling::mx;
+    const bool known =
+        operand.scaling == Scaling::rowwise || operand.scaling == Scaling::blockwise || operand.scaling == Scaling::mx;
     require(known, what, " has scaling ", static_cast<int>(operand.scaling), ", expected rowwise, blockwise or mx");
 }
 
@@ -82,8 +82,12 @@ void check_output(const char* what, const TensorView& out, const ProductOptions&
 
 void check_disjoint(const char* left, const Operand& x, const char* right, const Operand& y, const char* output,
                     const TensorView& out) {
-    check::disjoint({{left, x.data()}, {right, y.data()}, {"its scales", x.values.inverse},
-                     {"its scales", x.values.scale}, {"its scales", y.values.inverse}, {"its scales", y.values.scale}},
+    check::disjoint({{left, x.data()},
+                     {right, y.data()},
+                     {"its scales", x.values.inverse},
+                     {"its scales", x.values.scale},
+                     {"its scales", y.values.inverse},
+                     {"its scales", y.values.scale}},
                     {{output, out}});
 }
 
@@ -135,8 +139,8 @@ ConstTensorView swap_features(ConstTensorView w) {
 // where the offsets are.
 void check_columns(const char* what, const Operand& x, const Groups& groups, std::int64_t used) {
     const std::int64_t features = x.data().size(0), columns = x.data().size(1), block = block_of(x.scaling);
-    require(columns >= used, what, " has ", columns, " token columns and the groups, each padded to the alignment, take ",
-            used);
+    require(columns >= used, what, " has ", columns,
+            " token columns and the groups, each padded to the alignment, take ", used);
     require(block == 0 || columns % block == 0, what, " has ", columns, " token columns, expected a multiple of ",
             block, ", the block of the scaling");
     if (x.scaling == Scaling::rowwise) {

@@ -22,7 +22,9 @@ struct Step {
 };
 
 Step make_step(LinearShape shape, std::int64_t tokens, std::vector<std::int32_t> ends, Format format, Random& random) {
-    Step step{shape, tokens, std::move(ends),
+    Step step{shape,
+              tokens,
+              std::move(ends),
               make_normal(format, {tokens, shape.in_features}, random),
               make_normal(format, {shape.experts, shape.out_features, shape.in_features}, random),
               make_normal(format, {tokens, shape.out_features}, random),
@@ -91,9 +93,10 @@ bool same_bits(const Tensor& x, const Tensor& y) {
 
 // Each recipe is the sequence of operations that docs/design.md lists, bit for bit.
 TEST(GroupedLinear, IsTheSequenceOfOperationsThatItsRecipeNames) {
-    for (const char* text : {"fp8_rowwise", "fp8_rowwise:scales=exact,gradient=e5m2", "fp8_rowwise:format=e4m3fnuz,gradient=e4m3fnuz",
-                             "fp8_blockwise", "fp8_blockwise:gradient=e5m2,scales=power_of_two", "mxfp8", "mxfp8:mx=floor",
-                             "fp8_rowwise:wgrad=bf16", "mxfp8:wgrad=bf16,gradient=e5m2", "bf16"}) {
+    for (const char* text :
+         {"fp8_rowwise", "fp8_rowwise:scales=exact,gradient=e5m2", "fp8_rowwise:format=e4m3fnuz,gradient=e4m3fnuz",
+          "fp8_blockwise", "fp8_blockwise:gradient=e5m2,scales=power_of_two", "mxfp8", "mxfp8:mx=floor",
+          "fp8_rowwise:wgrad=bf16", "mxfp8:wgrad=bf16,gradient=e5m2", "bf16"}) {
         SCOPED_TRACE(text);
         Random random(22);
         const Recipe recipe = parse_recipe(text);
@@ -135,11 +138,15 @@ TEST(GroupedLinear, IsTheSequenceOfOperationsThatItsRecipeNames) {
 TEST(GroupedLinear, KeepsOnlyTheEightBitCopyAndCastsEachTensorOnce) {
     Random random(23);
     const LinearShape shape{8, 48, 96};
-    struct Case { const char* recipe; std::int64_t tokens; };
+    struct Case {
+        const char* recipe;
+        std::int64_t tokens;
+    };
     for (const auto& [text, tokens] : {Case{"fp8_rowwise", 4096}, Case{"mxfp8", 8192}, Case{"fp8_blockwise", 32768}}) {
         SCOPED_TRACE(text);
         std::vector<std::int32_t> ends;
-        for (std::int64_t e = 1; e <= shape.experts; ++e) ends.push_back(static_cast<std::int32_t>(tokens * e / shape.experts));
+        for (std::int64_t e = 1; e <= shape.experts; ++e)
+            ends.push_back(static_cast<std::int32_t>(tokens * e / shape.experts));
         Step step = make_step(shape, tokens, ends, Format::bf16, random);
         GroupedLinear plain(shape, Recipe::of(RecipeKind::bf16)), layer(shape, parse_recipe(text));
         run(plain, step);
@@ -270,17 +277,15 @@ TEST(GroupedLinear, RefusesWhatDoesNotFitNamingBothSidesAndWritesNothing) {
     EXPECT_NE(forward(step.a, {15, 20, 40}).find("3 groups"), std::string::npos);
     EXPECT_NE(forward(step.a, {15, 41}).find("41"), std::string::npos);
     EXPECT_NE(forward(step.a, {15, 14}).find("14"), std::string::npos);
-    const std::string nothing = message_of([&] {
-        layer.backward(step.dy, step.groups(), kept, step.da, step.dw, Update::overwrite, workspace);
-    });
+    const std::string nothing = message_of(
+        [&] { layer.backward(step.dy, step.groups(), kept, step.da, step.dw, Update::overwrite, workspace); });
     EXPECT_NE(nothing.find("forward"), std::string::npos) << nothing;
     for (const Tensor* tensor : {&step.y, &step.da, &step.dw})
         for (std::size_t i = 0; i < tensor->bytes(); ++i) ASSERT_EQ(tensor->as<std::uint8_t>()[i], 0xA5);
     layer.forward(step.a, step.groups(), step.y, &kept, workspace);
     layer.weights_changed();
-    const std::string changed = message_of([&] {
-        layer.backward(step.dy, step.groups(), kept, step.da, step.dw, Update::overwrite, workspace);
-    });
+    const std::string changed = message_of(
+        [&] { layer.backward(step.dy, step.groups(), kept, step.da, step.dw, Update::overwrite, workspace); });
     EXPECT_NE(changed.find("weights changed"), std::string::npos) << changed;
 }
 

@@ -65,7 +65,8 @@ struct LayerF64 {
             };
             std::stable_sort(order.begin(), order.end(), [&](auto a, auto b) { return rank(a) > rank(b); });
             double chosen = 0;
-            for (std::int64_t j = 0; j < top_k; ++j) chosen += s[static_cast<std::size_t>(order[static_cast<std::size_t>(j)])];
+            for (std::int64_t j = 0; j < top_k; ++j)
+                chosen += s[static_cast<std::size_t>(order[static_cast<std::size_t>(j)])];
             const double divisor = options.router.weights == RouterWeights::normalized ? chosen : 1.0;
             for (std::int64_t j = 0; j < top_k; ++j) {
                 const std::int64_t e = order[static_cast<std::size_t>(j)];

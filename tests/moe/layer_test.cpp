@@ -72,7 +72,8 @@ TEST(MoeLayer, GradientsAgreeWithCentralDifferencesOfTheF64Twin) {
                 options.router.scaling = 1.5f;
                 options.router.auxiliary_loss = auxiliary;
                 options.router.balance = auxiliary > 0 ? RouterBalance::bias : RouterBalance::none;
-                SCOPED_TRACE(std::string(name(score)) + " " + std::string(name(weights)) + " auxiliary " + std::to_string(auxiliary));
+                SCOPED_TRACE(std::string(name(score)) + " " + std::string(name(weights)) + " auxiliary " +
+                             std::to_string(auxiliary));
                 MoeLayer layer(options);
                 fill_parameters(layer, random, 0.7f);
                 if (auxiliary > 0) layer.balance_bias()[1] = 0.3f;
@@ -112,7 +113,8 @@ MoeOptions medium_options(const char* recipe, Format activations) {
 
 // The floors are a few dB below what is measured: 8-bit noise of two products in a row, and of their gradients.
 TEST(MoeLayer, EveryRecipeStaysCloseToF32) {
-    for (const char* recipe : {"bf16", "fp8_rowwise", "fp8_rowwise:gradient=e5m2", "fp8_rowwise:wgrad=bf16", "fp8_blockwise", "mxfp8"}) {
+    for (const char* recipe :
+         {"bf16", "fp8_rowwise", "fp8_rowwise:gradient=e5m2", "fp8_rowwise:wgrad=bf16", "fp8_blockwise", "mxfp8"}) {
         Random random(62);
         SCOPED_TRACE(recipe);
         MoeLayer exact(medium_options("bf16", Format::f32)), layer(medium_options(recipe, Format::bf16));
@@ -121,16 +123,19 @@ TEST(MoeLayer, EveryRecipeStaysCloseToF32) {
             std::memcpy(parameter.value.data, exact.parameter(parameter.name).value.data,
                         std::size_t(parameter.value.extents.elements()) * sizeof(float));
         layer.weights_changed();
-        const Tensor x16 = make_normal(Format::bf16, {200, 160}, random), dy16 = make_normal(Format::bf16, {200, 160}, random);
+        const Tensor x16 = make_normal(Format::bf16, {200, 160}, random),
+                     dy16 = make_normal(Format::bf16, {200, 160}, random);
         Tensor x(Format::f32, x16.extents()), dy(Format::f32, x16.extents());
         for (std::int64_t i = 0; i < x.elements(); ++i) {
             x.as<float>()[i] = BF16::decode(x16.as<std::uint16_t>()[i]);
             dy.as<float>()[i] = BF16::decode(dy16.as<std::uint16_t>()[i]);
         }
         const Outcome want = run(exact, x, dy), got = run(layer, x16, dy16);
-        const bool plain = std::string(recipe) == "bf16", coarse = std::string(recipe).find("e5m2") != std::string::npos;
+        const bool plain = std::string(recipe) == "bf16",
+                   coarse = std::string(recipe).find("e5m2") != std::string::npos;
         const double floor = plain ? 40 : coarse ? 17 : 21;
-        const auto expect_above = [&](const std::vector<double>& g, const std::vector<double>& w, const std::string& what) {
+        const auto expect_above = [&](const std::vector<double>& g, const std::vector<double>& w,
+                                      const std::string& what) {
             const double db = sqnr_db(g, w);
             RecordProperty(std::string(recipe) + " " + what, std::to_string(db));
             EXPECT_FALSE(!(db >= floor)) << what << " " << db << " dB";
@@ -148,7 +153,8 @@ TEST(MoeLayer, BitsDoNotDependOnThreadsOrRepetition) {
         SCOPED_TRACE(recipe);
         MoeLayer layer(medium_options(recipe, Format::bf16));
         fill_parameters(layer, random, 0.08f);
-        const Tensor x = make_normal(Format::bf16, {300, 160}, random), dy = make_normal(Format::bf16, {300, 160}, random);
+        const Tensor x = make_normal(Format::bf16, {300, 160}, random),
+                     dy = make_normal(Format::bf16, {300, 160}, random);
         const Outcome one = run(layer, x, dy, 1);
         for (const int threads : {1, 2, 5}) {
             const Outcome other = run(layer, x, dy, threads);
@@ -173,7 +179,8 @@ TEST(MoeLayer, AddsGradientsOfMicroBatches) {
     const auto parameters = layer.parameters();
     for (std::size_t p = 0; p < parameters.size(); ++p) {
         const auto twice = doubles_of(parameters[p].gradient);
-        for (std::size_t i = 0; i < twice.size(); ++i) ASSERT_EQ(twice[i], 2 * once.gradients[p][i]) << parameters[p].name;
+        for (std::size_t i = 0; i < twice.size(); ++i)
+            ASSERT_EQ(twice[i], 2 * once.gradients[p][i]) << parameters[p].name;
     }
 }
 
@@ -216,7 +223,8 @@ TEST(MoeLayer, TheBalanceMovesTokensToIdleExperts) {
     Random random(67);
     MoeOptions options = medium_options("bf16", Format::f32);
     options.shared_hidden = 0;
-    options.router = {.experts = 4, .top_k = 1, .score = RouterScore::sigmoid, .balance = RouterBalance::bias, .balance_rate = 0.01f};
+    options.router = {
+        .experts = 4, .top_k = 1, .score = RouterScore::sigmoid, .balance = RouterBalance::bias, .balance_rate = 0.01f};
     MoeLayer layer(options);
     fill_parameters(layer, random, 0.05f);
     const Tensor x = make_normal(Format::f32, {400, 160}, random);
@@ -248,12 +256,15 @@ TEST(MoeLayer, TakesNoTokensAndOneToken) {
         MoeLayer layer(medium_options(recipe, Format::bf16));
         fill_parameters(layer, random, 0.08f);
         for (const std::int64_t tokens : {0, 1}) {
-            const Tensor x = make_normal(Format::bf16, {tokens, 160}, random), dy = make_normal(Format::bf16, {tokens, 160}, random);
+            const Tensor x = make_normal(Format::bf16, {tokens, 160}, random),
+                         dy = make_normal(Format::bf16, {tokens, 160}, random);
             const Outcome result = run(layer, x, dy);
             for (const auto& gradient : result.gradients)
                 for (const double value : gradient) {
                     ASSERT_TRUE(std::isfinite(value));
-                    if (tokens == 0) { ASSERT_EQ(value, 0.0); }
+                    if (tokens == 0) {
+                        ASSERT_EQ(value, 0.0);
+                    }
                 }
         }
     }

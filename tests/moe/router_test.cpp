@@ -48,7 +48,9 @@ TEST(Router, WeightsAreScoresOrSumToTheScaling) {
         float sum = 0;
         for (std::int64_t j = 0; j < 8; ++j) {
             sum += all.weights[t * 8 + j];
-            if (j > 0) { EXPECT_LE(all.weights[t * 8 + j], all.weights[t * 8 + j - 1]); }
+            if (j > 0) {
+                EXPECT_LE(all.weights[t * 8 + j], all.weights[t * 8 + j - 1]);
+            }
         }
         EXPECT_NEAR(sum, 1.0f, 1e-6f);  // all experts chosen: the softmax itself
     }
@@ -61,7 +63,8 @@ TEST(Router, WeightsAreScoresOrSumToTheScaling) {
 TEST(Router, RowsAreSortedByExpertAndKeepTheOrderOfTokens) {
     Random random(42);
     for (int round = 0; round < 200; ++round) {
-        const std::int64_t experts = uniform(random, 1, 12), top_k = uniform(random, 1, experts), tokens = uniform(random, 0, 40);
+        const std::int64_t experts = uniform(random, 1, 12), top_k = uniform(random, 1, experts),
+                           tokens = uniform(random, 0, 40);
         Router router({.experts = experts, .top_k = top_k});
         const Tensor logits = make_normal(Format::f32, {tokens, experts}, random);
         const Routing& routing = router.route(logits, nullptr);
@@ -79,12 +82,16 @@ TEST(Router, RowsAreSortedByExpertAndKeepTheOrderOfTokens) {
             }
         }
         for (std::int64_t t = 0; t < tokens; ++t)
-            ASSERT_EQ(std::set<int>(routing.chosen + t * top_k, routing.chosen + (t + 1) * top_k).size(), std::size_t(top_k));
+            ASSERT_EQ(std::set<int>(routing.chosen + t * top_k, routing.chosen + (t + 1) * top_k).size(),
+                      std::size_t(top_k));
     }
 }
 
 TEST(Router, TheBiasChangesTheChoiceAndNotTheWeights) {
-    Router router({.experts = 3, .top_k = 1, .score = RouterScore::sigmoid, .weights = RouterWeights::as_scored,
+    Router router({.experts = 3,
+                   .top_k = 1,
+                   .score = RouterScore::sigmoid,
+                   .weights = RouterWeights::as_scored,
                    .balance = RouterBalance::bias});
     const Tensor logits = logits_of({{2, 1, 0}});
     const float bias[] = {0, 0, 1};
@@ -108,8 +115,10 @@ TEST(Router, GathersAndSumsWhatItPermuted) {
         const std::int64_t tokens = 33, features = 700, top_k = 3;
         Router router({.experts = 7, .top_k = top_k});
         const Routing& routing = router.route(make_normal(Format::f32, {tokens, 7}, random), nullptr);
-        const Tensor x = make_normal(format, {tokens, features}, random), extra = make_normal(Format::f32, {tokens, features}, random);
-        Tensor rows = make_poisoned(format, {tokens * top_k, features}), y = make_poisoned(Format::f32, {tokens, features});
+        const Tensor x = make_normal(format, {tokens, features}, random),
+                     extra = make_normal(Format::f32, {tokens, features}, random);
+        Tensor rows = make_poisoned(format, {tokens * top_k, features}),
+               y = make_poisoned(Format::f32, {tokens, features});
         gather_rows(routing, x, rows);
         for (std::int64_t m = 0; m < tokens * top_k; ++m)
             for (std::int64_t c = 0; c < features; ++c)

@@ -10,9 +10,11 @@ TEST(Swiglu, ForwardAndBackwardAgreeWithF64) {
     Random random(51);
     for (const std::int64_t h : {1, 15, 16, 100, 333}) {
         const std::int64_t m = 9;
-        const Tensor gate_up = make_normal(Format::f32, {m, 2 * h}, random, 4.0f), ds = make_normal(Format::f32, {m, h}, random);
+        const Tensor gate_up = make_normal(Format::f32, {m, 2 * h}, random, 4.0f),
+                     ds = make_normal(Format::f32, {m, h}, random);
         const Tensor weights = make_normal(Format::f32, {m}, random);
-        Tensor s = make_poisoned(Format::f32, {m, h}), d = make_poisoned(Format::f32, {m, 2 * h}), dw = make_poisoned(Format::f32, {m});
+        Tensor s = make_poisoned(Format::f32, {m, h}), d = make_poisoned(Format::f32, {m, 2 * h}),
+               dw = make_poisoned(Format::f32, {m});
         swiglu(gate_up, weights.as<float>(), s);
         swiglu_backward(gate_up, weights.as<float>(), ds, d, dw.as<float>());
         std::vector<double> s_want, d_want, dw_want;
@@ -53,10 +55,12 @@ TEST(Swiglu, Bf16IsTheF32ResultRoundedOnce) {
     Random random(52);
     const Tensor half = make_normal(Format::bf16, {40, 66}, random);
     Tensor single(Format::f32, half.extents()), s16(Format::bf16, {40, 33}), s32(Format::f32, {40, 33});
-    for (std::int64_t i = 0; i < half.elements(); ++i) single.as<float>()[i] = BF16::decode(half.as<std::uint16_t>()[i]);
+    for (std::int64_t i = 0; i < half.elements(); ++i)
+        single.as<float>()[i] = BF16::decode(half.as<std::uint16_t>()[i]);
     swiglu(half, nullptr, s16);
     swiglu(single, nullptr, s32);
-    for (std::int64_t i = 0; i < s16.elements(); ++i) ASSERT_EQ(s16.as<std::uint16_t>()[i], BF16::encode(s32.as<float>()[i]));
+    for (std::int64_t i = 0; i < s16.elements(); ++i)
+        ASSERT_EQ(s16.as<std::uint16_t>()[i], BF16::encode(s32.as<float>()[i]));
 }
 
 }  // namespace

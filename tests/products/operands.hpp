@@ -50,7 +50,8 @@ inline std::vector<std::int32_t> make_ends(Random& random, std::int64_t tokens, 
     const std::int64_t used = uniform(random, 0, 3) == 0 ? uniform(random, 0, tokens) : tokens;
     if (kind == 0) {  // everything in one group
         const std::int64_t owner = uniform(random, 0, count - 1);
-        for (std::int64_t g = owner; g < count; ++g) ends[static_cast<std::size_t>(g)] = static_cast<std::int32_t>(used);
+        for (std::int64_t g = owner; g < count; ++g)
+            ends[static_cast<std::size_t>(g)] = static_cast<std::int32_t>(used);
         return ends;
     }
     for (auto& end : ends) end = static_cast<std::int32_t>(uniform(random, 0, used));
@@ -72,9 +73,7 @@ struct OwnedOperand {
     QuantizeOptions options{};
     Tensor data{}, scale{};
     bool mx() const { return options.scaling == Scaling::mx; }
-    QuantizedView view() {
-        return mx() ? QuantizedView{data, scale, {}} : QuantizedView{data, {}, scale};
-    }
+    QuantizedView view() { return mx() ? QuantizedView{data, scale, {}} : QuantizedView{data, {}, scale}; }
     Operand operand() { return {view(), options.scaling}; }
 };
 
@@ -85,7 +84,8 @@ inline OwnedOperand make_operand(const QuantizeOptions& options, Extents data, E
 
 inline OwnedOperand quantized_rows(const Tensor& x, const QuantizeOptions& options) {
     const std::int64_t m = x.extents().shape[0], k = x.extents().shape[1];
-    const Extents scale = options.scaling == Scaling::rowwise ? Extents{m} : Extents{m, ceil_div(k, block_of(options.scaling))};
+    const Extents scale =
+        options.scaling == Scaling::rowwise ? Extents{m} : Extents{m, ceil_div(k, block_of(options.scaling))};
     OwnedOperand q = make_operand(options, {m, k}, scale);
     quantize_rows(x, options, q.view(), {Backend::reference});
     return q;
@@ -95,8 +95,8 @@ inline OwnedOperand quantized_columns(const Tensor& x, Groups groups, std::int64
                                       const QuantizeOptions& options) {
     const std::int64_t m = x.extents().shape[0], k = x.extents().shape[1];
     const std::int64_t p = padded_bound(m, groups.count, alignment);
-    const Extents scale = options.scaling == Scaling::rowwise ? Extents{groups.count, k}
-                                                              : Extents{k, p / block_of(options.scaling)};
+    const Extents scale =
+        options.scaling == Scaling::rowwise ? Extents{groups.count, k} : Extents{k, p / block_of(options.scaling)};
     OwnedOperand q = make_operand(options, {k, p}, scale);
     quantize_columns(x, groups, alignment, options, q.view(), {Backend::reference});
     return q;
@@ -106,9 +106,10 @@ inline OwnedOperand quantized_weights(const Tensor& w, WeightOrientation orienta
     const std::int64_t e = w.extents().shape[0], n = w.extents().shape[1], k = w.extents().shape[2];
     const bool along_k = orientation == WeightOrientation::along_k;
     const std::int64_t rows = along_k ? n : k, columns = along_k ? k : n, block = block_of(options.scaling);
-    const Extents scale = options.scaling == Scaling::rowwise     ? Extents{e, rows}
-                          : options.scaling == Scaling::blockwise ? Extents{e, ceil_div(rows, block), ceil_div(columns, block)}
-                                                                  : Extents{e, rows, ceil_div(columns, block)};
+    const Extents scale = options.scaling == Scaling::rowwise ? Extents{e, rows}
+                          : options.scaling == Scaling::blockwise
+                              ? Extents{e, ceil_div(rows, block), ceil_div(columns, block)}
+                              : Extents{e, rows, ceil_div(columns, block)};
     OwnedOperand q = make_operand(options, {e, rows, columns}, scale);
     quantize_weights(w, options, along_k ? q.view() : QuantizedView{}, along_k ? QuantizedView{} : q.view(),
                      {Backend::reference});

@@ -20,7 +20,8 @@ protected:
     Tensor w = make_normal(Format::bf16, {2, 20, 40}, random);
     Tensor y = make_poisoned(Format::f32, {30, 20}), dw = make_poisoned(Format::f32, {2, 20, 40});
     OwnedOperand qa = quantized_rows(a, rowwise), wk = quantized_weights(w, WeightOrientation::along_k, rowwise);
-    OwnedOperand qdy_columns = quantized_columns(dy, groups, 16, rowwise), qa_columns = quantized_columns(a, groups, 16, rowwise);
+    OwnedOperand qdy_columns = quantized_columns(dy, groups, 16, rowwise),
+                 qa_columns = quantized_columns(a, groups, 16, rowwise);
 
     void refuses(const std::function<void()>& f, const std::vector<std::string>& parts) {
         try {
@@ -29,7 +30,8 @@ protected:
         } catch (const Error& error) {
             EXPECT_EQ(error.status(), Status::invalid_argument);
             for (const std::string& part : parts)
-                EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what() << "; expected " << part;
+                EXPECT_NE(std::string(error.what()).find(part), std::string::npos)
+                    << error.what() << "; expected " << part;
         }
         for (const Tensor* tensor : {&y, &dw})
             for (std::size_t i = 0; i < tensor->bytes(); ++i) ASSERT_EQ(tensor->as<std::uint8_t>()[i], 0xA5);
@@ -66,11 +68,13 @@ TEST_F(ProductErrors, Offsets) {
 TEST_F(ProductErrors, FormatsAndScalings) {
     auto wb = quantized_weights(w, WeightOrientation::along_k, blockwise);
     refuses([&] { grouped_forward(qa.operand(), wb.operand(), groups, y); }, {"rowwise", "blockwise"});
-    refuses([&] { grouped_forward(Operand(qa.view(), Scaling::blockwise), wb.operand(), groups, y); }, {"[30]", "[30, 1]"});
+    refuses([&] { grouped_forward(Operand(qa.view(), Scaling::blockwise), wb.operand(), groups, y); },
+            {"[30]", "[30, 1]"});
     refuses([&] { grouped_wgrad(qdy_columns.operand(), a.view(), groups, 16, dw); }, {"e4m3", "bf16"});
     QuantizedView no_scales = qa.view();
     no_scales.inverse = {};
-    refuses([&] { grouped_forward(Operand(no_scales, Scaling::rowwise), wk.operand(), groups, y); }, {"inverse", "null"});
+    refuses([&] { grouped_forward(Operand(no_scales, Scaling::rowwise), wk.operand(), groups, y); },
+            {"inverse", "null"});
     ConstQuantizedView plain_with_scales(a.view(), {}, qa.view().inverse);
     refuses([&] { grouped_forward(Operand(plain_with_scales, Scaling::rowwise), wk.operand(), groups, y); }, {"bf16"});
     const Tensor bytes = make_poisoned(Format::e8m0, {30, 40});

@@ -5,6 +5,9 @@
 #include <gtest/gtest.h>
 
 #include "cpu/product_rows.hpp"
+#include "cpu/simd.hpp"
+#include "octet/error.hpp"
+#include "ops/check.hpp"
 #include "products/operands.hpp"
 
 namespace octet::testing {
@@ -37,7 +40,8 @@ struct Shape {
 // Mostly small and odd, some large enough for several tiles and chunks.
 Shape random_shape(Random& random) {
     const bool large = uniform(random, 0, 11) == 0;
-    if (large) return {uniform(random, 1, 700), uniform(random, 1, 900), uniform(random, 1, 700), uniform(random, 1, 3)};
+    if (large)
+        return {uniform(random, 1, 700), uniform(random, 1, 900), uniform(random, 1, 700), uniform(random, 1, 3)};
     return {uniform(random, 1, 90), uniform(random, 1, 150), uniform(random, 1, 300), uniform(random, 1, 9)};
 }
 
@@ -54,23 +58,28 @@ void expect_rows_untouched(const Tensor& y, std::int64_t from) {
 }
 
 TEST(ProductRows, EveryCodeDecodesAsTheCodecSays) {
-    for (const Format format : fp8_formats) {
-        std::vector<std::uint8_t> codes(256 + 7);
-        for (std::size_t i = 0; i < codes.size(); ++i) codes[i] = static_cast<std::uint8_t>(i);
-        std::vector<float> out(codes.size());
-        cpu::product_rows().decode_of(format)(codes.data(), static_cast<std::int64_t>(codes.size()), 1.0f, out.data());
-        with_fp8(format, [&](auto codec) {
-            for (std::size_t i = 0; i < codes.size(); ++i) {
-                const float want = codec.decode(codes[i]);
-                if (std::isnan(want)) {
-                    EXPECT_TRUE(std::isnan(out[i])) << name(format) << " code " << i;
-                } else {
-                    EXPECT_EQ(std::bit_cast<std::uint32_t>(out[i]), std::bit_cast<std::uint32_t>(want))
-                        << name(format) << " code " << i;
+    for (const cpu::Target target : cpu::supported_targets())
+        for (const Format format : fp8_formats) {
+            const cpu::ForcedTarget forced(target);
+            SCOPED_TRACE(cpu::name(target));
+            std::vector<std::uint8_t> codes(256 + 7);
+            for (std::size_t i = 0; i < codes.size(); ++i) codes[i] = static_cast<std::uint8_t>(i);
+            std::vector<float> out(codes.size());
+            const float one = 1.0f;
+            const auto count = static_cast<std::int64_t>(codes.size());
+            cpu::product_rows().decode_of(format)(codes.data(), count, count, &one, out.data());
+            with_fp8(format, [&](auto codec) {
+                for (std::size_t i = 0; i < codes.size(); ++i) {
+                    const float want = codec.decode(codes[i]);
+                    if (std::isnan(want)) {
+                        EXPECT_TRUE(std::isnan(out[i])) << name(format) << " code " << i;
+                    } else {
+                        EXPECT_EQ(std::bit_cast<std::uint32_t>(out[i]), std::bit_cast<std::uint32_t>(want))
+                            << name(format) << " code " << i;
+                    }
                 }
-            }
-        });
-    }
+            });
+        }
 }
 
 TEST(Product, ForwardAndDgradMatchTheReferenceOverARandomSweep) {
@@ -81,8 +90,9 @@ TEST(Product, ForwardAndDgradMatchTheReferenceOverARandomSweep) {
         const QuantizeOptions left = options_of(scaling, fp8_formats[uniform(random, 0, 2)], random);
         const QuantizeOptions right = options_of(scaling, fp8_formats[uniform(random, 0, 2)], random);
         const Format output = uniform(random, 0, 2) ? Format::f32 : Format::bf16;
-        SCOPED_TRACE(::testing::Message() << "round " << round << ": " << s << " " << name(scaling) << " "
-                                          << name(left.format) << " x " << name(right.format) << " -> " << name(output));
+        SCOPED_TRACE(::testing::Message()
+                     << "round " << round << ": " << s << " " << name(scaling) << " " << name(left.format) << " x "
+                     << name(right.format) << " -> " << name(output));
         const auto ends = make_ends(random, s.m, s.e);
         const Groups groups = groups_of(ends);
         const Tensor a = make_normal(round % 2 ? Format::bf16 : Format::f32, {s.m, s.k}, random);
@@ -117,12 +127,13 @@ TEST(Product, WgradMatchesTheReferenceOverARandomSweep) {
         const std::int64_t alignment = least_alignment(scaling) * uniform(random, 1, 3);
         const bool add = uniform(random, 0, 1);
         const Format output = add || uniform(random, 0, 1) ? Format::f32 : Format::bf16;
-        SCOPED_TRACE(::testing::Message() << "round " << round << ": " << s << " " << name(scaling) << " "
-                                          << name(left.format) << " x " << name(right.format) << " -> " << name(output)
-                                          << (add ? " added" : ""));
+        SCOPED_TRACE(::testing::Message()
+                     << "round " << round << ": " << s << " " << name(scaling) << " " << name(left.format) << " x "
+                     << name(right.format) << " -> " << name(output) << (add ? " added" : ""));
         const auto ends = make_ends(random, s.m, s.e);
         const Groups groups = groups_of(ends);
-        const Tensor a = make_normal(Format::bf16, {s.m, s.k}, random), dy = make_normal(Format::bf16, {s.m, s.n}, random);
+        const Tensor a = make_normal(Format::bf16, {s.m, s.k}, random),
+                     dy = make_normal(Format::bf16, {s.m, s.n}, random);
         auto qa = quantized_columns(a, groups, alignment, right);
         auto qdy = quantized_columns(dy, groups, alignment, left);
         const ProductOptions options{add ? Update::add : Update::overwrite};
@@ -148,7 +159,8 @@ TEST(Product, PlainOperandsMatchTheReference) {
     Random random(5);
     for (int round = 0; round < 60; ++round) {
         const Shape s = random_shape(random);
-        const Format format = round % 2 ? Format::bf16 : Format::f32, other = round % 4 < 2 ? Format::bf16 : Format::f32;
+        const Format format = round % 2 ? Format::bf16 : Format::f32,
+                     other = round % 4 < 2 ? Format::bf16 : Format::f32;
         SCOPED_TRACE(::testing::Message() << "round " << round << ": " << s << " " << name(format));
         const auto ends = make_ends(random, s.m, s.e);
         const Groups groups = groups_of(ends);
@@ -179,13 +191,15 @@ TEST(Product, TheReferenceIsTheProductOfTheDequantizedOperands) {
         const std::vector<std::int32_t> ends{9, 9, 33};
         const Groups groups = groups_of(ends);
         const std::int64_t alignment = least_alignment(scaling);
-        const Tensor a = make_normal(Format::f32, {s.m, s.k}, random), dy = make_normal(Format::f32, {s.m, s.n}, random);
+        const Tensor a = make_normal(Format::f32, {s.m, s.k}, random),
+                     dy = make_normal(Format::f32, {s.m, s.n}, random);
         const Tensor w = make_normal(Format::f32, {s.e, s.n, s.k}, random);
         auto qa = quantized_rows(a, options), ca = quantized_columns(a, groups, alignment, options),
              cdy = quantized_columns(dy, groups, alignment, options);
         auto wk = quantized_weights(w, WeightOrientation::along_k, options);
         Tensor a_back(Format::f32, a.extents()), w_back(Format::f32, w.extents());
-        Tensor ca_back = make_normal(Format::f32, a.extents(), random), cdy_back = make_normal(Format::f32, dy.extents(), random);
+        Tensor ca_back = make_normal(Format::f32, a.extents(), random),
+               cdy_back = make_normal(Format::f32, dy.extents(), random);
         dequantize_rows(qa.view(), options, a_back, on_reference);
         dequantize_weights(wk.view(), WeightOrientation::along_k, options, w_back, on_reference);
         dequantize_columns(ca.view(), groups, alignment, options, ca_back, on_reference);
@@ -234,14 +248,16 @@ TEST(Product, SqnrAgainstUnquantizedProductsIsAboveTheFloors) {
         auto qa = quantized_rows(a, options), qdy = quantized_rows(dy, options);
         auto wk = quantized_weights(w, WeightOrientation::along_k, options);
         auto wn = quantized_weights(w, WeightOrientation::along_n, options);
-        auto ca = quantized_columns(a, groups, alignment, options), cdy = quantized_columns(dy, groups, alignment, options);
+        auto ca = quantized_columns(a, groups, alignment, options),
+             cdy = quantized_columns(dy, groups, alignment, options);
         grouped_forward(qa.operand(), wk.operand(), groups, y);
         grouped_dgrad(qdy.operand(), wn.operand(), groups, da);
         grouped_wgrad(cdy.operand(), ca.operand(), groups, alignment, dw);
         const double forward = sqnr_db(to_doubles(y), to_doubles(y_plain));
         const double dgrad = sqnr_db(to_doubles(da), to_doubles(da_plain));
         const double wgrad = sqnr_db(to_doubles(dw), to_doubles(dw_plain));
-        RecordProperty("sqnr_" + std::string(name(scaling)), std::to_string(forward) + " " + std::to_string(dgrad) + " " + std::to_string(wgrad));
+        RecordProperty("sqnr_" + std::string(name(scaling)),
+                       std::to_string(forward) + " " + std::to_string(dgrad) + " " + std::to_string(wgrad));
         EXPECT_FALSE(!(forward >= 27)) << name(scaling) << " forward " << forward << " dB";
         EXPECT_FALSE(!(dgrad >= 25)) << name(scaling) << " dgrad " << dgrad << " dB";
         EXPECT_FALSE(!(wgrad >= 24)) << name(scaling) << " wgrad " << wgrad << " dB";
@@ -294,38 +310,75 @@ TEST(Product, BadValuesSurfaceInTheirOwnRowsOnly) {
                     } else {
                         EXPECT_TRUE(std::isfinite(value)) << name(scaling) << " row " << i;
                     }
-                    if (i == 11) { EXPECT_EQ(value, 0.0f); }
+                    if (i == 11) {
+                        EXPECT_EQ(value, 0.0f);
+                    }
                 }
         }
     }
 }
 
-// A million offset vectors, each through a whole product and its weight gradient, small enough to be summed here.
-TEST(Product, AMillionOffsetVectors) {
+// Ranges follow one another, padded starts are aligned, the bound holds, and what is no list of offsets is refused.
+TEST(Product, AMillionOffsetVectorsThroughTheGroupHandling) {
     Random random(10);
+    constexpr std::int64_t most_groups = 16, most_tokens = 300;
+    constexpr std::int64_t alignments[] = {1, 16, 32, 128};
+    std::int32_t ends[most_groups];
+    for (int round = 0; round < 1'000'000; ++round) {
+        const std::uint64_t bits = random();
+        const std::int64_t count = 1 + static_cast<std::int64_t>(bits % most_groups);
+        const std::int64_t tokens = static_cast<std::int64_t>((bits >> 8) % (most_tokens + 1));
+        const std::int64_t alignment = alignments[bits >> 20 & 3];
+        std::uint64_t draw = random();
+        for (std::int64_t g = 0; g < count; ++g) {
+            ends[g] = static_cast<std::int32_t>(draw % static_cast<std::uint64_t>(tokens + 1));
+            draw = draw * 6364136223846793005u + 1442695040888963407u;
+            draw ^= draw >> 29;
+        }
+        std::sort(ends, ends + count);
+        const Groups groups{ends, count, {}};
+        check::groups(groups, tokens, {});
+        std::int64_t begin = 0, padded = 0, index = 0;
+        for_each_group(groups, alignment, [&](const GroupRange& g) {
+            ASSERT_EQ(g.index, index++);
+            ASSERT_EQ(g.begin, begin);
+            ASSERT_EQ(g.end, ends[g.index]);
+            ASSERT_EQ(g.padded_begin, padded);
+            ASSERT_EQ(g.padded_begin % alignment, 0);
+            ASSERT_GE(g.padded_end - g.padded_begin, g.rows());
+            ASSERT_LT(g.padded_end - g.padded_begin - g.rows(), alignment);
+            begin = g.end;
+            padded = g.padded_end;
+        });
+        ASSERT_LE(padded, padded_bound(tokens, count, alignment));
+        if (round % 16 != 0) continue;
+        const std::int64_t spoiled = static_cast<std::int64_t>((bits >> 30) % static_cast<std::uint64_t>(count));
+        const std::int32_t previous = spoiled == 0 ? 0 : ends[spoiled - 1];
+        ends[spoiled] = bits >> 40 & 1 ? previous - 1 : static_cast<std::int32_t>(tokens) + 1;
+        ASSERT_THROW(check::groups(groups, tokens, {}), Error) << "round " << round;
+    }
+}
+
+// Whole products and weight gradients, small enough to be summed here.
+TEST(Product, ManyOffsetVectorsThroughWholeProducts) {
+    Random random(11);
     constexpr std::int64_t tokens = 12, most_groups = 6;
     Tensor a(Format::f32, {tokens, 1}), w(Format::f32, {most_groups, 1, 1}), y(Format::f32, {tokens, 1});
     Tensor dw(Format::f32, {most_groups, 1, 1});
     for (std::int64_t i = 0; i < tokens; ++i) a.as<float>()[i] = static_cast<float>(i + 1);
     for (std::int64_t e = 0; e < most_groups; ++e) w.as<float>()[e] = static_cast<float>(2 * e + 3);
-    std::int32_t ends[most_groups];
-    std::uint64_t bits = 1;
-    for (int round = 0; round < 1'000'000; ++round) {
-        bits = bits * 6364136223846793005u + 1442695040888963407u;
-        const std::int64_t count = 1 + static_cast<std::int64_t>((bits >> 33) % most_groups);
-        std::uint64_t draw = bits >> 20;
-        for (std::int64_t g = 0; g < count; ++g, draw /= 13) ends[g] = static_cast<std::int32_t>(draw % (tokens + 1));
-        std::sort(ends, ends + count);
-        const Groups groups{ends, count, {}};
+    for (int round = 0; round < 50'000; ++round) {
+        const auto ends = make_ends(random, tokens, uniform(random, 1, most_groups));
+        const Groups groups = groups_of(ends);
         for (std::int64_t i = 0; i < tokens; ++i) y.as<float>()[i] = -1.0f;
-        const ConstTensorView weights(w.view().data, Format::f32, {count, 1, 1});
-        const TensorView gradient(dw.view().data, Format::f32, {count, 1, 1});
+        const ConstTensorView weights(w.view().data, Format::f32, {groups.count, 1, 1});
+        const TensorView gradient(dw.view().data, Format::f32, {groups.count, 1, 1});
         grouped_forward(a.view(), weights, groups, y, {}, {Backend::cpu, 1});
         grouped_wgrad(a.view(), a.view(), groups, 1, gradient, {}, {Backend::cpu, 1});
         std::int64_t i = 0;
-        for (std::int64_t g = 0; g < count; ++g) {
+        for (std::int64_t g = 0; g < groups.count; ++g) {
             float squares = 0;
-            for (; i < ends[g]; ++i) {
+            for (; i < groups.ends[g]; ++i) {
                 const float x = a.as<float>()[i];
                 ASSERT_EQ(y.as<float>()[i], x * w.as<float>()[g]) << "round " << round;
                 squares += x * x;
