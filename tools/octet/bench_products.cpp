@@ -51,9 +51,8 @@ struct Step {
     std::vector<std::int32_t> ends;
     Execution on;
     const Tensor &a, &w, &dy;
+    Tensor &y, &da, &dw;  // shared by all recipes
     QuantizedTensor a_rows{}, a_columns{}, dy_rows{}, dy_columns{}, w_k{}, w_n{};
-    Tensor y{Format::bf16, {shape.m, shape.n}}, da{Format::bf16, {shape.m, shape.k}};
-    Tensor dw{Format::f32, {shape.e, shape.n, shape.k}};
 
     Groups groups() const { return {ends.data(), shape.e, {}}; }
     std::int64_t alignment() const { return recipe.quantizes() ? token_alignment(recipe.scaling(), {}) : 1; }
@@ -172,40 +171,51 @@ void bench_shape(const ProductShape& shape, const ProductArguments& arguments, c
         cpu::blas_dense(shape.m, shape.n, shape.k, dense_a.as<float>(), dense_w.as<float>(), dense_y.as<float>(),
                         arguments.threads);
     };
-    double bf16[4] = {};  // forward, dgrad, wgrad, all: of the recipe bf16, where it is measured first
+    // All recipes in turn, so that their ratios mean something on a machine that is not idle.
+    Tensor y(Format::bf16, {shape.m, shape.n}), da(Format::bf16, {shape.m, shape.k});
+    Tensor dw(Format::f32, {shape.e, shape.n, shape.k});
+    const std::vector<std::int32_t> ends = split_ends(arguments.split, shape.m, shape.e);
+    std::vector<std::unique_ptr<Step>> steps;
+    std::vector<std::function<void()>> work{dense};
     for (const Recipe& recipe : parse_recipes(arguments.recipes)) {
-        Step step{shape, recipe, split_ends(arguments.split, shape.m, shape.e), on, a, w, dy};
-        const auto nothing = [] {};
+        steps.push_back(std::unique_ptr<Step>(new Step{shape, recipe, ends, on, a, w, dy, y, da, dw}));
+        Step& step = *steps.back();
         const bool casts = recipe.quantizes();
-        std::vector<std::function<void()>> work{dense};
-        work.push_back(casts ? std::function<void()>([&] { step.cast_a(); }) : nothing);
-        work.push_back(casts ? std::function<void()>([&] { step.cast_dy(); }) : nothing);
-        work.push_back(casts ? std::function<void()>([&] { step.cast_w(); }) : nothing);
-        for (std::size_t i = 1; i < work.size(); ++i) work[i]();
+        const std::size_t first = work.size();
+        work.push_back([&step, casts] { casts ? step.cast_a() : void(); });
+        work.push_back([&step, casts] { casts ? step.cast_dy() : void(); });
+        work.push_back([&step, casts] { casts ? step.cast_w() : void(); });
+        for (std::size_t i = first; i < work.size(); ++i) work[i]();
         check_step(step);
-        work.push_back([&] { step.forward(step.groups(), on, step.y); });
-        work.push_back([&] { step.dgrad(step.groups(), on, step.da); });
-        work.push_back([&] { step.wgrad(step.groups(), on, step.dw); });
-        const std::vector<Timing> t = time_in_turn(plan, work);
-        const double blas = flops / t[0].us / 1e3;
-        const std::string name = to_string(recipe);
+        work.push_back([&step] { step.forward(step.groups(), step.on, step.y); });
+        work.push_back([&step] { step.dgrad(step.groups(), step.on, step.da); });
+        work.push_back([&step] { step.wgrad(step.groups(), step.on, step.dw); });
+    }
+    const std::vector<Timing> timings = time_in_turn(plan, work);
+    const double blas = flops / timings[0].us / 1e3;
+    report.add(shape, arguments.split, "f32", "BLAS, dense", timings[0], flops, blas, 0);
+    double bf16[4] = {};  // forward, dgrad, wgrad, all: where bf16 is the first recipe
+    for (std::size_t i = 0; i < steps.size(); ++i) {
+        const Timing* t = &timings[1 + 6 * i];  // cast A, cast dY, cast W, forward, dgrad, wgrad
+        const Recipe& recipe = steps[i]->recipe;
         const auto add = [&](const char* op, const Timing& timing, double f, double bf16_us) {
-            report.add(shape, arguments.split, name, op, timing, f, blas, bf16_us);
+            report.add(shape, arguments.split, to_string(recipe), op, timing, f, blas, bf16_us);
         };
-        report.add(shape, arguments.split, "f32", "BLAS, dense", t[0], flops, blas, 0);
-        add("forward", t[4], flops, bf16[0]);
-        add("dgrad", t[5], flops, bf16[1]);
-        add("wgrad", t[6], flops, bf16[2]);
-        if (casts) {
-            add("cast A", t[1], 0, 0);
-            add("cast dY", t[2], 0, 0);
-            add("cast W", t[3], 0, 0);
-            add("fwd_bwd", sum({t[1], t[2], t[3], t[4], t[5], t[6]}), 3 * flops, bf16[3]);
+        add("forward", t[3], flops, bf16[0]);
+        add("dgrad", t[4], flops, bf16[1]);
+        add("wgrad", t[5], flops, bf16[2]);
+        const Timing products = sum({t[3], t[4], t[5]});
+        if (recipe.quantizes()) {
+            add("cast A", t[0], 0, 0);
+            add("cast dY", t[1], 0, 0);
+            add("cast W", t[2], 0, 0);
+            add("fwd_bwd", sum({t[0], t[1], t[2], products}), 3 * flops, bf16[3]);
+            add("fwd_bwd_cached", sum({t[0], t[1], products}), 3 * flops, bf16[3]);
+        } else {
+            add("fwd_bwd", products, 3 * flops, 0);
+            const double us[] = {t[3].us, t[4].us, t[5].us, products.us};
+            std::copy_n(us, 4, bf16);
         }
-        add(casts ? "fwd_bwd_cached" : "fwd_bwd", sum({t[1], t[2], t[4], t[5], t[6]}), 3 * flops, bf16[3]);
-        if (recipe.kind == RecipeKind::bf16)
-            std::copy_n(std::initializer_list<double>{t[4].us, t[5].us, t[6].us, t[4].us + t[5].us + t[6].us}.begin(),
-                        4, bf16);
     }
 }
 
