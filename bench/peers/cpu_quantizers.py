@@ -217,7 +217,9 @@ if __name__ == "__main__":
         arguments()
     try:
         import torch
-        logging.getLogger("torchao").setLevel(logging.CRITICAL)  # it reports GPU extensions that it cannot load
+        # They report GPU extensions that they cannot load, and what a later release will warn about.
+        for name in ("torchao", "torch.utils._pytree"):
+            logging.getLogger(name).setLevel(logging.CRITICAL)
         warnings.filterwarnings("ignore")
         import torchao
         from torchao.prototype.moe_training.utils import torch_to_float8_per_group_colwise
