@@ -34,54 +34,54 @@ OCTET_INLINE void turn(float* x, std::int64_t step, std::int64_t rows, std::int6
     }
 }
 
-// Scores to probabilities: of n scores the first `valid` count, the others become 0. Returns the log-sum-exp.
+// Rows of scores have room for whole vectors: what lies past the last score may be anything and is masked.
+constexpr std::int64_t row_step(std::int64_t scores) { return round_up(scores, lanes); }
+
+// f(i, x) for every 16 of the `valid` scores, x with the lanes past them set to `rest`.
+template <class F>
+OCTET_INLINE void each_valid(const float* row, std::int64_t valid, float rest, F&& f) {
+    std::int64_t i = 0;
+    for (; i + lanes <= valid; i += lanes) f(i, load(row + i));
+    if (i < valid) f(i, first_lanes(load(row + i), valid - i, rest));
+}
+
+// Scores to probabilities: the first `valid` count, the others of n become 0. Returns the log-sum-exp.
 OCTET_INLINE float softmax_row(float* scores, std::int64_t valid, std::int64_t n, float scale) {
     F32x16 highest = spread(scores[0]);
-    std::int64_t i = 0;
-    for (; i + lanes <= valid; i += lanes) {
-        const F32x16 x = load(scores + i);
-        highest = x > highest ? x : highest;
-    }
-    if (i < valid) {
-        const F32x16 x = load_some(scores + i, valid - i, scores[0]);
-        highest = x > highest ? x : highest;
-    }
+    each_valid(scores, valid, scores[0],
+               [&] [[gnu::always_inline]] (std::int64_t, F32x16 x) { highest = larger(x, highest); });
     const float shift = largest(highest) * scale;
     F32x16 sums{};
-    for (i = 0; i + lanes <= valid; i += lanes) {
-        const F32x16 p = exponential(load(scores + i) * scale - shift);
+    each_valid(scores, valid, 0.0f, [&] [[gnu::always_inline]] (std::int64_t i, F32x16 x) {
+        const F32x16 p = first_lanes(exponential(x * scale - shift), valid - i, 0.0f);
         sums += p;
         store(scores + i, p);
-    }
-    if (i < valid) {
-        F32x16 p = exponential(load_some(scores + i, valid - i, 0.0f) * scale - shift);
-        for (std::int64_t lane = valid - i; lane < lanes; ++lane) p[lane] = 0.0f;
-        sums += p;
-        store_some(scores + i, valid - i, p);
-    }
+    });
     const float total = sum(sums), inverse = 1.0f / total;
-    each16(valid,
-           [&] [[gnu::always_inline]] (std::int64_t, auto get, auto put) { put(scores, get(scores) * inverse); });
-    std::fill(scores + valid, scores + n, 0.0f);
+    const std::int64_t written = row_step(valid);
+    for (std::int64_t i = 0; i < written; i += lanes) store(scores + i, load(scores + i) * inverse);
+    for (std::int64_t i = written; i < n; i += lanes) store(scores + i, F32x16{});
     return shift + std::log(total);
 }
 
-// Scores to probabilities again, with the log-sum-exp at hand.
-OCTET_INLINE void probabilities_row(float* scores, std::int64_t valid, std::int64_t n, float scale, float log_sum) {
-    each16(valid, [&] [[gnu::always_inline]] (std::int64_t, auto get, auto put) {
-        put(scores, exponential(get(scores) * scale - log_sum));
-    });
-    std::fill(scores + valid, scores + n, 0.0f);
-}
-
-// dp becomes the gradient of the scores: scale * p * (dp - sum of p * dp). p is 0 past the row's own position.
-OCTET_INLINE void score_gradient_row(const float* p, float* dp, std::int64_t n, float scale) {
+// Scores to probabilities again, with the log-sum-exp at hand, and dp to the gradient of the scores:
+// scale * p * (dp - sum of p * dp).
+OCTET_INLINE void backward_row(float* p, float* dp, std::int64_t valid, std::int64_t n, float scale, float log_sum) {
     F32x16 products{};
-    each16(n, [&] [[gnu::always_inline]] (std::int64_t, auto get, auto) { products += get(p) * get(dp); });
-    const float mixed = sum(products);
-    each16(n, [&] [[gnu::always_inline]] (std::int64_t, auto get, auto put) {
-        put(dp, scale * (get(p) * (get(dp) - mixed)));
+    each_valid(p, valid, 0.0f, [&] [[gnu::always_inline]] (std::int64_t i, F32x16 x) {
+        const F32x16 probability = first_lanes(exponential(x * scale - log_sum), valid - i, 0.0f);
+        const F32x16 slope = first_lanes(load(dp + i), valid - i, 0.0f);
+        products += probability * slope;
+        store(p + i, probability);
+        store(dp + i, slope);
     });
+    const float mixed = sum(products);
+    const std::int64_t written = row_step(valid);
+    for (std::int64_t i = 0; i < written; i += lanes) store(dp + i, scale * (load(p + i) * (load(dp + i) - mixed)));
+    for (std::int64_t i = written; i < n; i += lanes) {
+        store(p + i, F32x16{});
+        store(dp + i, F32x16{});
+    }
 }
 
 OCTET_INLINE void round_rows(const float* from, std::int64_t rows, std::int64_t count, std::uint16_t* to,
@@ -156,7 +156,7 @@ void attention(const AttentionShape& shape, const RotaryTable& rotary, TensorVie
     auto* base = static_cast<float*>(qkv.data);
     each_task(shape, on.threads, [&](const Task& task) {
         cpu::Workspace scratch;
-        auto* scores = scratch.take<float>(queries_per_block * s);
+        auto* scores = scratch.take<float>(queries_per_block * row_step(s));
         auto* mixed = scratch.take<float>(queries_per_block * d);
         const Place in{shape.features(), task.sequence * s, d}, result{shape.heads * d, task.sequence * s, d};
         float* k = in.of(base, shape.heads + task.kv_head);
@@ -169,21 +169,22 @@ void attention(const AttentionShape& shape, const RotaryTable& rotary, TensorVie
             float* sums = log_sums == nullptr ? nullptr : log_sums + head * t + task.sequence * s;
             for (std::int64_t begin = 0; begin < s; begin += queries_per_block) {
                 const std::int64_t rows = std::min(queries_per_block, s - begin), n = begin + rows;  // keys in sight
+                const std::int64_t step = row_step(n);
                 blas_multiply(rows, n, d, rows_of(q + begin * in.step, in.step), rows_of(k, in.step), Chunk::first,
-                              scores, n);
+                              scores, step);
                 vectorized([&] [[gnu::always_inline]] {
                     for (std::int64_t row = 0; row < rows; ++row) {
-                        const float log_sum = softmax_row(scores + row * n, begin + row + 1, n, scale);
+                        const float log_sum = softmax_row(scores + row * step, begin + row + 1, n, scale);
                         if (sums != nullptr) sums[begin + row] = log_sum;
                     }
                 });
                 if (out.format == Format::f32) {
                     float* to = result.of(static_cast<float*>(out.data), head) + begin * result.step;
-                    blas_multiply(rows, d, n, rows_of(scores, n), columns_of(v, in.step), Chunk::first, to,
+                    blas_multiply(rows, d, n, rows_of(scores, step), columns_of(v, in.step), Chunk::first, to,
                                   result.step);
                 } else {
                     auto* to = result.of(static_cast<std::uint16_t*>(out.data), head) + begin * result.step;
-                    blas_multiply(rows, d, n, rows_of(scores, n), columns_of(v, in.step), Chunk::first, mixed, d);
+                    blas_multiply(rows, d, n, rows_of(scores, step), columns_of(v, in.step), Chunk::first, mixed, d);
                     vectorized([&] [[gnu::always_inline]] { round_rows(mixed, rows, d, to, result.step); });
                 }
             }
@@ -205,8 +206,8 @@ void attention_backward(const AttentionShape& shape, const RotaryTable& rotary, 
     auto* gradient = static_cast<float*>(dqkv.data);
     each_task(shape, on.threads, [&](const Task& task) {
         cpu::Workspace scratch;
-        auto* p = scratch.take<float>(queries_per_block * s);
-        auto* dp = scratch.take<float>(queries_per_block * s);
+        auto* p = scratch.take<float>(queries_per_block * row_step(s));
+        auto* dp = scratch.take<float>(queries_per_block * row_step(s));
         const Place in{shape.features(), task.sequence * s, d}, result{shape.heads * d, task.sequence * s, d};
         const std::int64_t key_head = shape.heads + task.kv_head, value_head = key_head + shape.kv_heads;
         const float *k = in.of(base, key_head), *v = in.of(base, value_head);
@@ -222,20 +223,22 @@ void attention_backward(const AttentionShape& shape, const RotaryTable& rotary, 
             const float* sums = log_sums + head * t + task.sequence * s;
             for (std::int64_t begin = 0; begin < s; begin += queries_per_block) {
                 const std::int64_t rows = std::min(queries_per_block, s - begin), n = begin + rows;
+                const std::int64_t step = row_step(n);
                 const float* q_block = q + begin * in.step;
                 const float* slope_block = slopes + begin * result.step;
-                blas_multiply(rows, n, d, rows_of(q_block, in.step), rows_of(k, in.step), Chunk::first, p, n);
-                blas_multiply(rows, n, d, rows_of(slope_block, result.step), rows_of(v, in.step), Chunk::first, dp, n);
+                blas_multiply(rows, n, d, rows_of(q_block, in.step), rows_of(k, in.step), Chunk::first, p, step);
+                blas_multiply(rows, n, d, rows_of(slope_block, result.step), rows_of(v, in.step), Chunk::first, dp,
+                              step);
                 vectorized([&] [[gnu::always_inline]] {
                     for (std::int64_t row = 0; row < rows; ++row) {
-                        probabilities_row(p + row * n, begin + row + 1, n, scale, sums[begin + row]);
-                        score_gradient_row(p + row * n, dp + row * n, n, scale);
+                        backward_row(p + row * step, dp + row * step, begin + row + 1, n, scale, sums[begin + row]);
                     }
                 });
-                blas_multiply(n, d, rows, columns_of(p, n), columns_of(slope_block, result.step), Chunk::further, dv,
+                blas_multiply(n, d, rows, columns_of(p, step), columns_of(slope_block, result.step), Chunk::further, dv,
                               in.step);
-                blas_multiply(n, d, rows, columns_of(dp, n), columns_of(q_block, in.step), Chunk::further, dk, in.step);
-                blas_multiply(rows, d, n, rows_of(dp, n), columns_of(k, in.step), Chunk::first, dq + begin * in.step,
+                blas_multiply(n, d, rows, columns_of(dp, step), columns_of(q_block, in.step), Chunk::further, dk,
+                              in.step);
+                blas_multiply(rows, d, n, rows_of(dp, step), columns_of(k, in.step), Chunk::first, dq + begin * in.step,
                               in.step);
             }
             vectorized(

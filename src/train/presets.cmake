@@ -8,3 +8,6 @@ foreach(preset IN LISTS octet_presets)
     string(APPEND octet_preset_entries "    {\"${preset_name}\", R\"toml(${preset_text})toml\"},\n")
 endforeach()
 file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/generated/octet_presets.inc CONTENT "${octet_preset_entries}" @ONLY)
+
+# AdamW's square roots are vectors of them, which errno would forbid.
+set_source_files_properties(${CMAKE_CURRENT_SOURCE_DIR}/train/optimizer.cpp PROPERTIES COMPILE_OPTIONS -fno-math-errno)

@@ -71,16 +71,33 @@ OCTET_INLINE void each16(std::int64_t count, F&& f) {
         [i, left] [[gnu::always_inline]] (auto* row, F32x16 x) { store_some(row + i, left, x); });
 }
 
+OCTET_INLINE F32x16 swapped(F32x16 x, std::int32_t distance) {  // lane i gets lane i ^ distance
+    constexpr I32x16 lane{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    return __builtin_shuffle(x, lane ^ distance);
+}
+
 OCTET_INLINE float sum(F32x16 x) {
-    for (std::int64_t half = lanes / 2; half > 0; half /= 2)
-        for (std::int64_t lane = 0; lane < half; ++lane) x[lane] += x[lane + half];
+    x += swapped(x, 8);
+    x += swapped(x, 4);
+    x += swapped(x, 2);
+    x += swapped(x, 1);
     return x[0];
 }
 
+OCTET_INLINE F32x16 larger(F32x16 a, F32x16 b) { return a > b ? a : b; }
+
 OCTET_INLINE float largest(F32x16 x) {
-    for (std::int64_t half = lanes / 2; half > 0; half /= 2)
-        for (std::int64_t lane = 0; lane < half; ++lane) x[lane] = x[lane] > x[lane + half] ? x[lane] : x[lane + half];
+    x = larger(x, swapped(x, 8));
+    x = larger(x, swapped(x, 4));
+    x = larger(x, swapped(x, 2));
+    x = larger(x, swapped(x, 1));
     return x[0];
+}
+
+// The first `count` lanes of x; the others are `rest`.
+OCTET_INLINE F32x16 first_lanes(F32x16 x, std::int64_t count, float rest) {
+    constexpr I32x16 lane{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    return lane < static_cast<std::int32_t>(count) ? x : spread(rest);
 }
 
 // e^x to within 2 units in the last place for -87 <= x <= 88, held at the ends beyond; NaN gives NaN.
