@@ -17,17 +17,20 @@ OUT = {bf16: 0, f32: 1}
 def ptr(t): return None if t is None else t.data_ptr()
 def stream(): return torch.cuda.current_stream().cuda_stream
 
-def token(a, sa, w, sw, ends, out, fast=True, cluster=0, band=8):
+RECIPES = dict(rowwise=0, bf16=1, blockwise=2, mx=3)
+BLOCK = dict(blockwise=128, mx=32)
+def token(a, sa, w, sw, ends, out, fast=True, cluster=0, band=8, recipe=None):
     E, N, K = w.shape
-    e = lib.octet_token_product(int(a.dtype == bf16), int(not fast), OUT[out.dtype], ptr(a), ptr(sa), ptr(w), ptr(sw), ptr(ends),
+    recipe = recipe or ("bf16" if a.dtype == bf16 else "rowwise")
+    e = lib.octet_token_product(RECIPES[recipe], int(not fast), OUT[out.dtype], ptr(a), ptr(sa), ptr(w), ptr(sw), ptr(ends),
                                 ptr(out), a.shape[0], N, K, E, cluster, band, stream())
     if e: raise RuntimeError(e.decode())
     return out
-def wgrad(dy, sdy, a, sa, ends, dw, m, fast=True, add=False, cluster=0, band=8):
+def wgrad(dy, sdy, a, sa, ends, dw, m, fast=True, add=False, cluster=0, band=8, recipe=None):
     E, N, K = dw.shape
-    b = dy.dtype == bf16
-    e = lib.octet_wgrad_product(int(b), int(not fast), 2 if add else OUT[dw.dtype], ptr(dy), ptr(sdy), ptr(a), ptr(sa), ptr(ends),
-                                ptr(dw), m, N, K, E, 0 if b else dy.shape[1], cluster, band, stream())
+    recipe = recipe or ("bf16" if dy.dtype == bf16 else "rowwise")
+    e = lib.octet_wgrad_product(RECIPES[recipe], int(not fast), 2 if add else OUT[dw.dtype], ptr(dy), ptr(sdy), ptr(a), ptr(sa), ptr(ends),
+                                ptr(dw), m, N, K, E, 0 if recipe == "bf16" else dy.shape[1], cluster, band, stream())
     if e: raise RuntimeError(e.decode())
     return dw
 
@@ -70,88 +73,140 @@ def expect(ok, what):
     if not ok: failures.append(what)
     print(("ok   " if ok else "FAIL ") + what, flush=True)
 
-def make(M, N, K, sizes, seed=0):
-    g = torch.Generator(device=dev).manual_seed(seed)
-    E = len(sizes)
-    A = torch.randn(M, K, device=dev, generator=g).to(f8); W = torch.randn(E, N, K, device=dev, generator=g).to(f8)
-    sa = torch.rand(M, device=dev, generator=g) + 0.5; sw = torch.rand(E, N, device=dev, generator=g) + 0.5
-    return A, sa, W, sw
-def reference_token(A, sa, W, sw, sizes):
-    Y = torch.zeros(sum(sizes), W.shape[1], dtype=torch.float64, device=dev); b = 0
-    for g, s in enumerate(sizes):
-        if s: Y[b:b + s] = (A[b:b + s].double() @ W[g].double().t()) * (sa[b:b + s, None].double() * sw[g][None].double() if sa is not None else 1)
-        b += s
-    return Y
+def ceil(a, b): return (a + b - 1) // b
+def scales_of(recipe, *shape, g):
+    """Random scales, and the same in f64."""
+    if recipe == "mx":
+        b = torch.randint(115, 145, shape, device=dev, generator=g, dtype=torch.uint8)
+        return b, torch.exp2(b.double() - 127)
+    s = torch.rand(*shape, device=dev, generator=g) + 0.5
+    return s, s.double()
+def spread(s, block, extent, axis): return s.repeat_interleave(block, axis).narrow(axis, 0, extent)
+def tolerance(recipe, fast, steps, dt, add=False):
+    # the tensor cores add e4m3 products with about 14 bits: per 128 (promoted, blockwise) or all the way (fast)
+    f = 1e-6 * math.sqrt(max(steps, 1)) if recipe in ("bf16", "mx", "generic") else 3e-5 * math.sqrt(max(steps, 128)) if fast and recipe == "rowwise" else 2e-4
+    return f + (3e-3 if dt == bf16 else 1e-6 if add else 0)
 
-def check_token(M, N, K, sizes, bf=False, reps=3, configs=((1, 8), (2, 8), (2, 1))):
-    A, sa, W, sw = make(M, N, K, sizes)
-    if bf: A, W, sa, sw = A.to(bf16), W.to(bf16), None, None
-    total, ends = sum(sizes), ends_of(sizes)
-    ref = reference_token(A, sa, W, sw, sizes)
-    for fast in ((True,) if bf else (True, False)):
+CONFIGS = ((0, 0), (1, 256408), (1, 256308), (2, 256308))
+def check_token(M, N, K, sizes, recipe="rowwise", reps=3, configs=CONFIGS, hopper=True):
+    g = torch.Generator(device=dev).manual_seed(0)
+    E, total, ends = len(sizes), sum(sizes), ends_of(sizes)
+    A = torch.randn(M, K, device=dev, generator=g).to(f8); W = torch.randn(E, N, K, device=dev, generator=g).to(f8)
+    A64, W64, sa, sw = A.double(), W.double(), None, None
+    if recipe == "bf16": A, W = A.to(bf16), W.to(bf16)
+    elif recipe == "rowwise":
+        sa, a64 = scales_of(recipe, M, g=g); sw, w64 = scales_of(recipe, E, N, g=g)
+        A64 = A64 * a64[:, None]; W64 = W64 * w64[:, :, None]
+    else:
+        b = BLOCK[recipe]
+        sa, a64 = scales_of(recipe, M, ceil(K, b), g=g); A64 = A64 * spread(a64, b, K, 1)
+        if recipe == "blockwise": sa = sa.t().contiguous()
+        sw, w64 = scales_of(recipe, E, ceil(N, b) if recipe == "blockwise" else N, ceil(K, b), g=g)
+        W64 = W64 * spread(spread(w64, b, N, 1) if recipe == "blockwise" else w64, b, K, 2)
+    ref = torch.zeros(total, N, dtype=torch.float64, device=dev); r = 0
+    for i, s in enumerate(sizes): ref[r:r + s] = A64[r:r + s] @ W64[i].t(); r += s
+    for fast in ((True, False) if recipe == "rowwise" else (True,)):
         for dt in (bf16, f32):
-            bound = (1e-6 if bf or not fast else 3e-4) * math.sqrt(K) + (3e-3 if dt == bf16 else 0)
-            for c, b in configs:
-                worst, same, first = 0, True, None
+            bound = tolerance(recipe if hopper else "generic", fast, K, dt)
+            for c, b in (configs if fast and dt == bf16 and hopper and recipe in ("rowwise", "bf16") else ((0, 0),)):
+                if recipe == "bf16" and c == 2: continue
+                same, first = True, None
                 for _ in range(reps):
                     out = torch.full((M, N), float("nan"), dtype=dt, device=dev)
-                    token(A, sa, W, sw, ends, out, fast, c, b)
+                    token(A, sa, W, sw, ends, out, fast, c, b, recipe)
                     if first is None: first = out
                     same &= torch.equal(out.view(torch.uint8), first.view(torch.uint8))
-                r = rel(first[:total], ref)
+                err = rel(first[:total], ref)
                 untouched = bool(first[total:].isnan().all())
-                expect(r <= bound and untouched and same, f"token {'bf16' if bf else 'fp8'} {'fast' if fast else 'promoted'} {dt} M{M} N{N} K{K} groups {len(sizes)} cluster {c} band {b}: error {r:.2e} bound {bound:.1e} untouched {untouched} same {same}")
+                expect(err <= bound and untouched and same, f"token {recipe} {'fast' if fast else 'promoted'} {dt} M{M} N{N} K{K} groups {E} plan {c} {b}: error {err:.2e} bound {bound:.1e} untouched {untouched} same {same}")
 
-def check_wgrad(M, N, K, sizes, bf=False, reps=3, configs=((1, 8), (2, 8))):
+def check_wgrad(M, N, K, sizes, recipe="rowwise", reps=3, configs=CONFIGS, hopper=True):
     E, total, ends = len(sizes), sum(sizes), ends_of(sizes)
     g = torch.Generator(device=dev).manual_seed(1)
     A = torch.randn(M, K, device=dev, generator=g).to(f8); G = torch.randn(M, N, device=dev, generator=g).to(f8)
-    sa = torch.rand(E, K, device=dev, generator=g) + 0.5; sg = torch.rand(E, N, device=dev, generator=g) + 0.5
-    ref = torch.zeros(E, N, K, dtype=torch.float64, device=dev); b = 0
+    bound, starts = bound_of(M, E), starts_of(sizes)[0]
+    sa = sg = None
+    if recipe == "rowwise": (sa, a64), (sg, g64) = scales_of(recipe, E, K, g=g), scales_of(recipe, E, N, g=g)
+    elif recipe != "bf16":
+        b = BLOCK[recipe]
+        (sa, a64), (sg, g64) = scales_of(recipe, K, bound // b, g=g), scales_of(recipe, N, bound // b, g=g)
+        if recipe == "blockwise": sa, sg = sa.t().contiguous(), sg.t().contiguous()
+    ref = torch.zeros(E, N, K, dtype=torch.float64, device=dev); r = 0
     for i, s in enumerate(sizes):
-        ref[i] = G[b:b + s].double().t() @ A[b:b + s].double()
-        if not bf: ref[i] *= sg[i][:, None].double() * sa[i][None].double()
-        b += s
-    if bf: a, dy, sa, sg = A.to(bf16), G.to(bf16), None, None; a[total:] = float("nan"); dy[total:] = float("nan")
-    else:
-        bound = bound_of(M, E)
-        a, dy = padded(A[:total], sizes, bound), padded(G[:total], sizes, bound)
+        a, d = A[r:r + s].double(), G[r:r + s].double(); r += s
+        if recipe == "rowwise": a, d = a * a64[i], d * g64[i]
+        elif recipe != "bf16" and s: a, d = (x * spread(y[:, starts[i] // b:], b, s, 1).t() for x, y in ((a, a64), (d, g64)))
+        ref[i] = d.t() @ a
+    if recipe == "bf16": a, dy = A.to(bf16), G.to(bf16); a[total:] = float("nan"); dy[total:] = float("nan")
+    else: a, dy = padded(A[:total], sizes, bound), padded(G[:total], sizes, bound)
     empty = [i for i, s in enumerate(sizes) if s == 0]
-    for fast in ((True,) if bf else (True, False)):
+    for fast in ((True, False) if recipe == "rowwise" else (True,)):
         for dt, add in ((bf16, False), (f32, False), (f32, True)):
-            tol = (1e-6 if bf or not fast else 3e-4) * math.sqrt(max(max(sizes), 1)) + (3e-3 if dt == bf16 else 1e-6)
-            for c, bd in configs:
+            tol = tolerance(recipe if hopper else "generic", fast, max(sizes), dt, True)
+            for c, bd in (configs if fast and dt == bf16 and hopper and recipe in ("rowwise", "bf16") else ((0, 0),)):
+                if (recipe == "bf16" and c == 2) or bd == 256408: continue
                 same, first = True, None
                 for _ in range(reps):
                     out = torch.full((E, N, K), 3.0 if add else float("nan"), dtype=dt, device=dev)
-                    wgrad(dy, sg, a, sa, ends, out, M, fast, add, c, bd)
+                    wgrad(dy, sg, a, sa, ends, out, M, fast, add, c, bd, recipe)
                     if first is None: first = out
                     same &= torch.equal(out.view(torch.uint8), first.view(torch.uint8))
-                r = rel(first, ref + 3.0 if add else ref)
+                err = rel(first, ref + 3.0 if add else ref)
                 zero = all(bool((first[i] == (3.0 if add else 0)).all()) for i in empty)
-                expect(r <= tol and same and zero, f"wgrad {'bf16' if bf else 'fp8'} {'fast' if fast else 'promoted'} {dt}{' add' if add else ''} M{M} N{N} K{K} groups {E} cluster {c}: error {r:.2e} bound {tol:.1e} same {same} empty zero {zero}")
+                expect(err <= tol and same and zero, f"wgrad {recipe} {'fast' if fast else 'promoted'} {dt}{' add' if add else ''} M{M} N{N} K{K} groups {E} plan {c} {bd}: error {err:.2e} bound {tol:.1e} same {same} empty zero {zero}")
 
 if "sanitize" in modes:
-    for bf in (False, True):
-        check_token(400, 208, 144, [3, 0, 129, 1, 257], bf, 1, ((2, 8),))
-        check_wgrad(400, 208, 144, [3, 0, 129, 1, 257], bf, 1, ((2, 8),))
+    for recipe in ("rowwise", "bf16", "blockwise", "mx"):
+        check_token(400, 208, 144, [3, 0, 129, 1, 257], recipe, 1, ((0, 0), (2, 256308)))
+        check_wgrad(400, 208, 144, [3, 0, 129, 1, 257], recipe, 1, ((0, 0), (2, 256308)))
+    check_token(100, 33, 27, [3, 0, 90, 1], "mx", 1, hopper=False)
+    check_wgrad(100, 33, 27, [3, 0, 90, 1], "mx", 1, hopper=False)
     sys.exit(bool(failures))
 
 if "check" in modes:
     t0 = time.time()
-    for bf in (False, True):
-        check_token(300, 256, 256, [256], bf)
-        check_token(1000, 1408, 2048, [1, 0, 255, 33, 0, 511, 7, 100], bf)
-        check_token(3000, 2048 + 16, 1008, [5, 1000, 300, 0, 1, 641, 700], bf)
-        check_token(2100, 384, 656, [64] * 31 + [1], bf)
-        check_token(3000, 640, 512, [37 * (i % 3) for i in range(70)], bf)
-        check_wgrad(1000, 1408, 768, [1, 0, 255, 33, 0, 511, 7, 100], bf)
-        check_wgrad(1500, 400, 1040, [5, 700, 0, 641, 30], bf)
-    check_token(65536, 256, 512, [128] * 512, reps=30, configs=((2, 8),))
+    for recipe in ("rowwise", "bf16", "blockwise", "mx"):
+        check_token(300, 256, 256, [256], recipe)
+        check_token(1000, 1408, 2048, [1, 0, 255, 33, 0, 511, 7, 100], recipe)
+        check_token(3000, 2048 + 16, 1008, [5, 1000, 300, 0, 1, 641, 700], recipe)
+        check_token(2100, 384, 656, [64] * 31 + [1], recipe)
+        check_token(3000, 640, 512, [37 * (i % 3) for i in range(70)], recipe)
+        check_wgrad(1000, 1408, 768, [1, 0, 255, 33, 0, 511, 7, 100], recipe)
+        check_wgrad(1500, 400, 1040, [5, 700, 0, 641, 30], recipe)
+    for recipe in RECIPES:  # what the copy engine cannot take
+        check_token(700, 131, 77, [1, 0, 255, 33, 0, 311, 7], recipe, hopper=False)
+        check_wgrad(700, 131, 77, [1, 0, 255, 33, 0, 311, 7], recipe, hopper=False)
+    # mxfp8: NaN elements, NaN blocks, subnormal and zero elements, the smallest and large exponents
+    A = torch.randint(0, 256, (96, 160), device=dev, dtype=torch.uint8); A[(A & 127) == 127] = 0; W = A.clone()[:64].unsqueeze(0).contiguous()
+    sa, sw = (torch.randint(100, 150, (n, 5), device=dev, dtype=torch.uint8) for n in (96, 64)); sw = sw.unsqueeze(0)
+    A[3, 7] = 127; A[5, 150] = 255; sa[9, 2] = 255; sa[11, 1] = 0; A[11, 32:64] = 3; W[0, 2, 1] = 127
+    out = torch.zeros(96, 64, device=dev); token(A.view(f8), sa, W.view(f8), sw, ends_of([96]), out, recipe="mx")
+    e8 = lambda b: torch.where(b == 255, torch.nan, torch.exp2(b.double() - 127)).repeat_interleave(32, -1)
+    ref = (A.view(f8).double() * e8(sa)) @ (W[0].view(f8).double() * e8(sw[0])).t()
+    fine = ~ref.isnan()
+    expect(bool((out.isnan() == ref.isnan()).all()) and rel(out[fine], ref[fine]) < 1e-5, f"mxfp8 special values: error {rel(out[fine], ref[fine]):.1e}, {int(ref.isnan().sum())} NaN")
+    check_token(65536, 256, 512, [128] * 512, reps=300 if "repeat" in modes else 30, configs=((0, 0), (2, 256308)))
+    check_wgrad(65536, 256, 256, [128] * 512, reps=300 if "repeat" in modes else 30, configs=((0, 0), (2, 256308)))
     try:
-        token(torch.zeros(16, 24, device=dev).to(f8), torch.ones(16, device=dev), torch.zeros(1, 16, 24, device=dev).to(f8), torch.ones(1, 16, device=dev), ends_of([16]), torch.zeros(16, 16, device=dev, dtype=bf16))
+        token(torch.zeros(16, 24, device=dev).to(f8), torch.ones(16, device=dev), torch.zeros(1, 16, 24, device=dev).to(f8), torch.ones(1, 16, device=dev), ends_of([16]), torch.zeros(16, 16, device=dev, dtype=bf16), cluster=1, band=256308)
         expect(False, "K = 24 is refused")
-    except RuntimeError as e: expect("multiple of 16" in str(e), f"K = 24 is refused: {e}")
+    except RuntimeError as e: expect("multiple of 16" in str(e), f"K = 24 is refused by the Hopper kernel: {e}")
+    # A captured launch replayed with other groups.
+    M, N, K = 600, 384, 512
+    A, W = torch.randn(M, K, device=dev).to(f8), torch.randn(3, N, K, device=dev).to(f8); sa, sw = torch.ones(M, device=dev), torch.ones(3, N, device=dev)
+    ends, out = ends_of([100, 200, 300]), torch.zeros(M, N, device=dev)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph): token(A, sa, W, sw, ends, out)
+    ends.copy_(ends_of([511, 0, 7])); out.fill_(float("nan")); graph.replay()
+    ref = torch.cat([A[:511].double() @ W[0].double().t(), A[511:518].double() @ W[2].double().t()])
+    expect(rel(out[:518], ref) < 1e-3 and bool(out[518:].isnan().all()), "a captured launch replayed with other groups")
+    # More than 2^31 elements.
+    if "large" in modes:
+        M, N, K = 300000, 8192, 128
+        A, W = torch.randn(M, K, device=dev).to(f8), torch.randn(2, N, K, device=dev).to(f8); sa, sw = torch.ones(M, device=dev), torch.ones(2, N, device=dev)
+        out = torch.empty(M, N, device=dev, dtype=bf16); token(A, sa, W, sw, ends_of([100, M - 101]), out)
+        ref = A[-1000:-1].double() @ W[1].double().t()
+        expect(rel(out[-1000:-1], ref) < 3e-3, f"{M * N} elements of output")
     print(f"checks: {len(failures)} failures, {time.time() - t0:.1f} s", flush=True)
     if failures: sys.exit(1)
 
@@ -165,14 +220,16 @@ def bench(variants, reps):
     for n, f in list(alive.items()):
         try: f(); torch.cuda.synchronize()
         except Exception as e: print("FAILED", n, str(e)[:200], flush=True); del alive[n]
-    for _ in range(reps):
+    for turn in range(reps):
         ev = []
-        for n, f in alive.items():
+        order = list(alive.items())
+        order = order[turn % max(len(order), 1):] + order[:turn % max(len(order), 1)]  # the first after a pause runs on colder clocks
+        for n, f in order[:1] + order:
             flush_buffer.zero_()
             s, e = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
             s.record(); f(); e.record(); ev.append((n, s, e))
         torch.cuda.synchronize()
-        for n, s, e in ev: times[n].append(s.elapsed_time(e) * 1e3)
+        for n, s, e in ev[1:]: times[n].append(s.elapsed_time(e) * 1e3)
     r = {}
     for n, t in times.items():
         if t: t.sort(); r[n] = (statistics.median(t), 100 * (t[int(len(t) * .8)] - t[int(len(t) * .2)]) / statistics.median(t))
@@ -192,6 +249,10 @@ def time_token(op, M, N, K, E, split, plans, peers=True, reps=12):
     v = {}
     for name, fast, c, b in plans:
         v[f"octet fp8 {name}"] = lambda fast=fast, c=c, b=b: token(A, sa, W, sw, ends, out, fast, c, b)
+    sab, swb = torch.rand(ceil(K, 128), M, device=dev) + .5, torch.rand(E, ceil(N, 128), ceil(K, 128), device=dev) + .5
+    ea, ew = torch.randint(120, 134, (M, ceil(K, 32)), device=dev, dtype=torch.uint8), torch.randint(120, 134, (E, N, ceil(K, 32)), device=dev, dtype=torch.uint8)
+    v["octet mx"] = lambda: token(A, ea, W, ew, ends, out, recipe="mx")
+    v["octet blockwise"] = lambda: token(A, sab, W, swb, ends, out, recipe="blockwise")
     if peers:
         v["torch fp8"] = lambda: torch._scaled_grouped_mm(A, Wt, sa, sw, ends, out_dtype=bf16, use_fast_accum=True)
         Ab, Wb = A.to(bf16), W.to(bf16); Wbt = Wb.transpose(-2, -1)
@@ -209,8 +270,12 @@ def time_wgrad(M, N, K, E, split, plans, peers=True, reps=12):
     v = {}
     for name, fast, c, b in plans:
         v[f"octet fp8 {name}"] = lambda fast=fast, c=c, b=b: wgrad(dy, sg, a, sa, ends, out, M, fast, False, c, b)
+    sgb, sab = torch.rand(bound // 128, N, device=dev) + .5, torch.rand(bound // 128, K, device=dev) + .5
+    eg, ea = torch.randint(120, 134, (N, bound // 32), device=dev, dtype=torch.uint8), torch.randint(120, 134, (K, bound // 32), device=dev, dtype=torch.uint8)
+    v["octet mx"] = lambda: wgrad(dy, eg, a, ea, ends, out, M, recipe="mx")
+    v["octet blockwise"] = lambda: wgrad(dy, sgb, a, sab, ends, out, M, recipe="blockwise")
     if peers:
-        if E * N * K < 2 ** 30:
+        if E * N * K < 2 ** 32:
             acc = torch.zeros(E, N, K, dtype=f32, device=dev)
             v["octet fp8 add_f32"] = lambda: wgrad(dy, sg, a, sa, ends, acc, M, True, True)
         v["torch fp8"] = lambda: torch._scaled_grouped_mm(Gt, At.t(), sg.view(-1), sa.view(-1), ends, out_dtype=bf16, use_fast_accum=True)
@@ -237,6 +302,37 @@ def stamp():
     return dict(gpu=smi, torch=torch.__version__, cuda=torch.version.cuda, commit=os.environ.get("COMMIT", ""), date=time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()), command=" ".join(sys.argv))
 def save():
     json.dump(dict(stamp=stamp(), rows=rows), open(os.path.join(os.environ.get("OUT", "."), "products.json"), "w"), indent=0)
+if "profile" in modes:  # a few launches for a profiler to look at
+    for op, M, N, K, E, c, b in json.loads(os.environ["PROFILE"]):
+        sizes = uneven(M, E); ends = ends_of(sizes)
+        if op == "wgrad":
+            bound = bound_of(M, E)
+            dy, a = rand8(N, bound), rand8(K, bound)
+            out = torch.empty(E, N, K, dtype=bf16, device=dev)
+            wgrad(dy, torch.ones(E, N, device=dev), a, torch.ones(E, K, device=dev), ends, out, M, True, False, c, b)
+        else:
+            A, W = rand8(M, K), rand8(E, N, K)
+            token(A, torch.ones(M, device=dev), W, torch.ones(E, N, device=dev), ends, torch.empty(M, N, dtype=bf16, device=dev), True, c, b)
+        torch.cuda.synchronize()
+if "power" in modes:  # clocks and power under a steady load of each variant
+    for M, N, K, E in ((16640, 8192, 5120, 1), (98304, 2816, 2048, 8)):
+        sizes = uneven(M, E); ends = ends_of(sizes)
+        A, W = rand8(M, K), rand8(E, N, K); sa, sw = torch.ones(M, device=dev), torch.ones(E, N, device=dev)
+        out = torch.empty(M, N, dtype=bf16, device=dev); Wt = W.transpose(-2, -1)
+        v = {f"octet {n}": (lambda fast=fast, c=c, b=b: token(A, sa, W, sw, ends, out, fast, c, b)) for n, fast, c, b in json.loads(os.environ["PLANS"])}
+        v["torch fp8"] = lambda: torch._scaled_grouped_mm(A, Wt, sa, sw, ends, out_dtype=bf16, use_fast_accum=True)
+        for n, f in v.items():
+            f(); torch.cuda.synchronize(); time.sleep(0.3)
+            smi = subprocess.Popen(["nvidia-smi", "--query-gpu=clocks.sm,power.draw.instant,clocks_event_reasons.active", "--format=csv,noheader,nounits", "-lms", "40"], stdout=subprocess.PIPE, text=True)
+            time.sleep(0.25)
+            s, e = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+            t = time.time(); s.record(); i = 0
+            while time.time() - t < 0.8:
+                for _ in range(20): f()
+                i += 20; torch.cuda.synchronize()
+            e.record(); torch.cuda.synchronize(); smi.terminate()
+            lines = [l.split(", ") for l in smi.stdout.read().strip().splitlines()]
+            print(n, (M, N, K, E), f"{2 * M * N * K * i / s.elapsed_time(e) / 1e9:.0f} TFLOP/s sustained; MHz/W:", " ".join(f"{l[0]}/{l[1]}/{l[2][-4:]}" for l in lines[-14::2]), flush=True)
 if "time" in modes:
     limit = float(os.environ.get("TIME_LIMIT", "100")); t0 = time.time()
     plans = [tuple(p) for p in json.loads(os.environ.get("PLANS", '[["", true, 0, 0], ["promoted", false, 0, 0]]'))]

@@ -6,10 +6,13 @@
 // The weights, not the tokens, are the tensor cores' 64-row operand: their 64-row granularity then falls on N or K, which
 // are multiples of 128 in practice, and a group of any size is cut into tiles whose width is any multiple of 32.
 //
-// One block a multiprocessor, resident; warpgroup 0 feeds, warpgroups 1 and 2 multiply (64 left rows each). Two blocks form
+// One block a multiprocessor, resident; warpgroup 0 feeds and stores, warpgroups 1 and 2 multiply (64 left rows each). Two blocks form
 // a cluster and work on tiles beside each other in left: the right rows are fetched from L2 once for both.
 #pragma once
 
+#include <type_traits>
+
+#include "cuda/ptx/async_copy.cuh"
 #include "cuda/ptx/bulk_tensor.cuh"
 #include "cuda/ptx/cluster.cuh"
 #include "cuda/ptx/mbarrier.cuh"
@@ -17,18 +20,24 @@
 #include "cuda/ptx/wgmma.cuh"
 #include "cuda/schedule/product_tasks.cuh"
 #include "cuda/tile/matrix_descriptor.cuh"
+#include "cuda/tile/mx_decode.cuh"
 #include "cuda/tile/output_tile.cuh"
 #include "cuda/tile/ring.cuh"
 
 namespace octet::cuda {
 
-enum class Element { e4m3, bf16 };
+enum class Element {
+    e4m3,
+    bf16,
+    mx,  // e4m3 in blocks of 32 with a power of two each; decoded to bf16 on the way
+};
 enum class Accumulation {
     fast,      // in the tensor cores, through the whole reduction
     promoted,  // added to f32 registers after every 128 bytes of the reduction
+    blocks,    // the same, each 128 with its own scales (fp8_blockwise)
 };
 
-template <Element element_, Reduction reduction_, Output output_, Accumulation accumulation_, int right_tile_, int cluster_>
+template <Element element_, Reduction reduction_, Output output_, Accumulation accumulation_, int right_tile_, int cluster_, int slots_>
 struct ProductConfig {
     static constexpr Element element = element_;
     static constexpr Reduction reduction = reduction_;
@@ -39,9 +48,23 @@ struct ProductConfig {
     static constexpr int right_tile = right_tile_;
     static constexpr int element_bytes = element == Element::e4m3 ? 1 : 2;
     static constexpr int reduce_tile = 128 / element_bytes;  // one swizzled line
-    static constexpr int slots = 4;
-    static constexpr int threads = 384;
-    static constexpr bool scaled = element == Element::e4m3;
+    static constexpr int slots = slots_;
+    // Where shared memory is left for it, a whole bf16 tile of each multiplying warpgroup waits there for its store.
+    static constexpr int slot_bytes = (left_tile + right_tile) * 128;
+    static constexpr int raw_slot_bytes = element == Element::mx ? 2 * (left_tile + right_tile) * 64 : 0;
+    static constexpr int spare_bytes = 227 * 1024 - slots * slot_bytes - raw_slot_bytes - 4096;  // 4096: barriers, scales, tasks
+    static constexpr bool whole_tile_staged = output == Output::bf16 && spare_bytes >= 2 * right_tile * 128;
+    using OutputLayout = octet::cuda::OutputLayout<output, whole_tile_staged ? right_tile * 128 : spare_bytes >= 65536 ? 32768 : 16384,
+                                                   whole_tile_staged ? 1 : 2>;
+    // mx: the copy engine fills raw slots, a fourth warpgroup decodes them into the slots.
+    static constexpr bool decoded = element == Element::mx;
+    static constexpr int raw_slots = decoded ? 2 : 0;
+    static constexpr int raw_line = 64;  // bytes: as many e4m3 as a slot's line holds bf16
+    static constexpr int threads = decoded ? 512 : 384;
+    static constexpr int task_readers = decoded ? 15 : 11;  // 1 feeding, 2 storing, 8 multiplying, 4 decoding warps
+    static constexpr int tile_arrivals = decoded ? 4 : accumulation == Accumulation::blocks ? 33 : 1;  // decoding warps; engine and 32 lanes with scales; engine
+    static constexpr bool scaled_blocks = accumulation == Accumulation::blocks;
+    static constexpr bool scaled_rows = element == Element::e4m3 && !scaled_blocks;
     // Operands whose reduction is not contiguous lie in shared memory as panels of 64 along the rows.
     static constexpr bool panels = reduction == Reduction::along_tokens;
     static constexpr int panel_bytes = 64 * 128;
@@ -49,23 +72,50 @@ struct ProductConfig {
     static_assert(right_tile % 64 == 0 && right_tile <= 256);
     static_assert(cluster == 1 || cluster == 2);
     static_assert(!panels || element == Element::bf16, "the tensor cores transpose 16-bit operands only");
+    static_assert(!decoded || (cluster == 1 && accumulation == Accumulation::fast));
     static_assert(accumulation == Accumulation::fast || right_tile <= 192, "two sets of accumulators must fit the registers");
+    static_assert(!scaled_blocks || (element == Element::e4m3 && cluster == 1));
 };
 
 struct ProductParameters {
     ProductShape shape;
-    const float* left_scales;    // [groups, left_extent]
-    const float* right_scales;   // [tokens] forward; [groups, right_extent] wgrad
+    const float* left_scales;    // rows: [groups, left_extent]
+    const float* right_scales;   // rows: [tokens] forward; [groups, right_extent] wgrad
+    const std::uint8_t* left_exponents;   // mx: [groups, left_extent, scale_blocks] forward, [left_extent, scale_blocks] wgrad
+    const std::uint8_t* right_exponents;  // mx: [tokens, scale_blocks] forward, [right_extent, scale_blocks] wgrad
+    int scale_blocks;            // blocks: left_scales [groups, ceil(left_extent / 128), scale_blocks] and right_scales
+                                 // [scale_blocks, tokens] forward; [scale_blocks, left_extent] and [scale_blocks, right_extent] wgrad
     void* out;                   // [tokens, left_extent] forward; [groups, right_extent, left_extent] wgrad
 };
+
+// The scales of one slot, blockwise. A lane of the tensor cores' layout owns columns 8j + 2q and 8j + 2q + 1 for its q = lane % 4:
+// its scales lie beside each other, and the four q's in different banks.
+template <int right_tile>
+struct SlotScales {
+    static constexpr int stride = right_tile / 4 + 4;
+    alignas(16) float right[4 * stride];
+    float left[128];
+    __device__ static int place(int column) { return column % 8 / 2 * stride + column / 8 * 2 + column % 2; }
+};
+
+// Undecoded slots; nothing where there are none.
+template <int slots, int bytes>
+struct RawSlots {
+    alignas(1024) std::uint8_t slot[slots][bytes];
+    ptx::Barrier arrived[slots], free[slots];
+};
+template <int bytes>
+struct RawSlots<0, bytes> {};
 
 template <class Config>
 struct ProductStorage {
     static constexpr int tasks_ahead = 4;
     alignas(1024) std::uint8_t left[Config::slots][Config::left_tile * 128];
     alignas(1024) std::uint8_t right[Config::slots][Config::right_tile * 128];
-    alignas(1024) std::uint8_t staging[2][OutputTile<Config::output>::buffers * OutputTile<Config::output>::chunk_bytes];
-    alignas(16) float right_scales[2][Config::right_tile];
+    OutputChunks<typename Config::OutputLayout> chunks[2];  // per multiplying warpgroup
+    RawSlots<Config::raw_slots, (Config::left_tile + Config::right_tile) * Config::raw_line> raw;
+    OutputStorage<typename Config::OutputLayout, Config::right_tile> output[2];
+    std::conditional_t<Config::scaled_blocks, SlotScales<Config::right_tile>, std::uint8_t> scales[Config::slots];
     alignas(16) ProductTask tasks[tasks_ahead];
     ptx::Barrier tiles_arrived[Config::slots], tiles_free[Config::slots];
     ptx::Barrier task_posted[tasks_ahead], task_read[tasks_ahead];
@@ -98,57 +148,234 @@ __device__ void post_tasks(ProductStorage<Config>& storage, const ProductParamet
     }
 }
 
-// One thread of warp 0 of the feeding warpgroup: keeps the copy engine busy.
+// One thread: asks the copy engine for both operands of a slot.
 template <class Config>
-__device__ void feed(ProductStorage<Config>& storage, const CUtensorMap* left_map, const CUtensorMap* right_map,
-                     const CUtensorMap* right_full_map, int rank) {
+__device__ __forceinline__ void load_slot(ProductStorage<Config>& storage, const CUtensorMap* left_map, const CUtensorMap* right_map,
+                                          const CUtensorMap* right_full_map, const ProductTask& task, int round, int slot, int rank) {
+    const bool shared = Config::cluster == 2 && task.shared_right;
+    ptx::Barrier* arrived = &storage.tiles_arrived[slot];
+    std::uint8_t *left = storage.left[slot], *right = storage.right[slot];
+    const int reduce = task.reduce_first + round * Config::reduce_tile;
+    // A box for this block alone, or every other one for both blocks of the cluster.
+    const auto load_right = [&](std::uint8_t* to, const CUtensorMap* map, int turn, int x, int y) {
+        if (!shared) ptx::tensor_load(to, map, arrived, x, y, 0);
+        else if (turn % 2 == rank) ptx::tensor_load_multicast(to, map, arrived, 3, x, y, 0);
+    };
+    if constexpr (Config::panels) {
+        const int right_panels = (task.right_width + 63) / 64;
+        ptx::barrier_arrive_expect(arrived, (Config::left_tile / 64 + right_panels) * Config::panel_bytes);
+        for (int panel = 0; panel < Config::left_tile / 64; ++panel)
+            ptx::tensor_load(left + panel * Config::panel_bytes, left_map, arrived, task.left_row + panel * 64, reduce, 0);
+        for (int panel = 0; panel < right_panels; ++panel)
+            load_right(right + panel * Config::panel_bytes, right_map, panel, task.right_row + panel * 64, reduce);
+    } else {
+        ptx::barrier_arrive_expect(arrived, (Config::left_tile + task.right_width) * 128);
+        ptx::tensor_load(left, left_map, arrived, reduce, task.left_row, Config::reduction == Reduction::along_k ? task.group : 0);
+        if (task.right_width == Config::right_tile) {
+            constexpr int half = Config::right_tile / 2;
+            load_right(right, right_full_map, 0, reduce, task.right_row);
+            load_right(right + half * 128, right_full_map, 1, reduce, task.right_row + half);
+        } else {
+            for (int row = 0; row < task.right_width; row += 32)
+                load_right(right + row * 128, right_map, row / 32, reduce, task.right_row + row);
+        }
+    }
+}
+
+// One thread: asks the copy engine for the 8-bit rows of a slot.
+template <class Config>
+__device__ __forceinline__ void load_raw_slot(ProductStorage<Config>& storage, const CUtensorMap* left_map, const CUtensorMap* right_map,
+                                              const CUtensorMap* right_full_map, const ProductTask& task, int round, int slot) {
+    ptx::Barrier* arrived = &storage.raw.arrived[slot];
+    std::uint8_t* left = storage.raw.slot[slot];
+    std::uint8_t* right = left + Config::left_tile * Config::raw_line;
+    const int reduce = task.reduce_first + round * Config::reduce_tile;
+    ptx::barrier_arrive_expect(arrived, (Config::left_tile + task.right_width) * Config::raw_line);
+    ptx::tensor_load(left, left_map, arrived, reduce, task.left_row, Config::reduction == Reduction::along_k ? task.group : 0);
+    if (task.right_width == Config::right_tile) {
+        constexpr int half = Config::right_tile / 2;
+        ptx::tensor_load(right, right_full_map, arrived, reduce, task.right_row, 0);
+        ptx::tensor_load(right + half * Config::raw_line, right_full_map, arrived, reduce, task.right_row + half, 0);
+    } else {
+        for (int row = 0; row < task.right_width; row += 32)
+            ptx::tensor_load(right + row * Config::raw_line, right_map, arrived, reduce, task.right_row + row, 0);
+    }
+}
+
+// The decoding warpgroup: 8-bit rows and their exponents to bf16 rows. A slot has 320 rows of two blocks for 128 threads: each
+// takes left row t, right row t, and half of right row 128 + t/2.
+template <class Config>
+__device__ void decode_slots(ProductStorage<Config>& storage, const ProductParameters& parameters) {
+    static_assert(Config::left_tile == 128 && Config::right_tile == 192);
+    const int thread = static_cast<int>(threadIdx.x % 128), lane = thread % 32, warp = thread / 32;
+    const std::int64_t blocks = parameters.scale_blocks;
     RingPosition<ProductStorage<Config>::tasks_ahead> task_position;
+    RingPosition<Config::raw_slots> raw_position;
     RingPosition<Config::slots> position;
     while (true) {
         ptx::barrier_wait(&storage.task_posted[task_position.slot], task_position.phase);
         const ProductTask task = storage.tasks[task_position.slot];
-        ptx::barrier_arrive(&storage.task_read[task_position.slot]);
+        __syncwarp();
+        if (lane == 0) ptx::barrier_arrive(&storage.task_read[task_position.slot]);
         task_position.advance();
         if (task.rounds < 0) return;
-
-        const bool shared = Config::cluster == 2 && task.shared_right;
-        // Loads a box for this block alone, or its turn's share for both blocks of the cluster.
-        const auto load_right = [&](std::uint8_t* to, const CUtensorMap* map, ptx::Barrier* arrived, int turn, int x, int y) {
-            if (!shared) ptx::tensor_load(to, map, arrived, x, y, 0);
-            else if (turn % 2 == rank) ptx::tensor_load_multicast(to, map, arrived, 3, x, y, 0);
+        const std::int64_t first_left = task.left_row + (Config::reduction == Reduction::along_k
+                                                             ? static_cast<std::int64_t>(task.group) * parameters.shape.left_extent : 0);
+        const int half_row = 128 + thread / 2, half_block = thread % 2;
+        const std::uint8_t* left = parameters.left_exponents + (first_left + thread) * blocks;
+        const std::uint8_t* right = parameters.right_exponents + (task.right_row + thread) * blocks;
+        const std::uint8_t* right_half = parameters.right_exponents + (task.right_row + half_row) * blocks;
+        const bool left_valid = task.left_row + thread < parameters.shape.left_extent;
+        const bool right_valid = thread < task.right_valid, half_valid = half_row < task.right_valid;
+        // Rows that are not stored and blocks past the end (whose elements are zero): any exponent does that is a number.
+        const auto fetch = [&](const std::uint8_t* row, bool valid, int block) -> unsigned { return valid && block < blocks ? __ldg(row + block) : 127; };
+        unsigned next[5];
+        const auto fetch_all = [&](int round) {
+            const int block = task.reduce_first / 32 + 2 * round;
+            next[0] = fetch(left, left_valid, block);
+            next[1] = fetch(left, left_valid, block + 1);
+            next[2] = fetch(right, right_valid, block);
+            next[3] = fetch(right, right_valid, block + 1);
+            next[4] = fetch(right_half, half_valid, block + half_block);
         };
-        for (int round = 0; round < task.rounds; ++round, position.advance()) {
+        fetch_all(0);
+        for (int round = 0; round < task.blocks; ++round) {
+            const unsigned now[5] = {next[0], next[1], next[2], next[3], next[4]};
+            if (round + 1 < task.blocks) fetch_all(round + 1);
+            ptx::barrier_wait(&storage.raw.arrived[raw_position.slot], raw_position.phase);
             ptx::barrier_wait(&storage.tiles_free[position.slot], position.phase ^ 1);
-            ptx::Barrier* arrived = &storage.tiles_arrived[position.slot];
-            if (Config::cluster == 2 && round >= task.blocks) {  // the other block's reduction is longer
-                ptx::barrier_arrive(arrived);
-                continue;
+            const std::uint8_t* raw_left = storage.raw.slot[raw_position.slot];
+            const std::uint8_t* raw_right = raw_left + Config::left_tile * Config::raw_line;
+            decode_block(raw_left, storage.left[position.slot], thread, 0, now[0]);
+            decode_block(raw_left, storage.left[position.slot], thread, 1, now[1]);
+            if (warp * 32 < task.right_width) {
+                decode_block(raw_right, storage.right[position.slot], thread, 0, now[2]);
+                decode_block(raw_right, storage.right[position.slot], thread, 1, now[3]);
             }
-            std::uint8_t* left = storage.left[position.slot];
-            std::uint8_t* right = storage.right[position.slot];
-            const int reduce = task.reduce_first + round * Config::reduce_tile;
-            if constexpr (Config::panels) {
-                const int right_panels = (task.right_width + 63) / 64;
-                ptx::barrier_arrive_expect(arrived, (Config::left_tile / 64 + right_panels) * Config::panel_bytes);
-                for (int panel = 0; panel < Config::left_tile / 64; ++panel)
-                    ptx::tensor_load(left + panel * Config::panel_bytes, left_map, arrived, task.left_row + panel * 64, reduce, 0);
-                for (int panel = 0; panel < right_panels; ++panel)
-                    load_right(right + panel * Config::panel_bytes, right_map, arrived, panel, task.right_row + panel * 64, reduce);
-            } else {
-                ptx::barrier_arrive_expect(arrived, (Config::left_tile + task.right_width) * 128);
-                ptx::tensor_load(left, left_map, arrived, reduce, task.left_row,
-                                 Config::reduction == Reduction::along_k ? task.group : 0);
-                if (task.right_width == Config::right_tile) {
-                    constexpr int half = Config::right_tile / 2;
-                    load_right(right, right_full_map, arrived, 0, reduce, task.right_row);
-                    load_right(right + half * 128, right_full_map, arrived, 1, reduce, task.right_row + half);
-                } else {
-                    for (int row = 0; row < task.right_width; row += 32)
-                        load_right(right + row * 128, right_map, arrived, row / 32, reduce, task.right_row + row);
-                }
+            if (128 + warp * 16 < task.right_width) decode_block(raw_right, storage.right[position.slot], half_row, half_block, now[4]);
+            ptx::shared_to_async_fence();
+            __syncwarp();
+            if (lane == 0) {
+                ptx::barrier_arrive(&storage.tiles_arrived[position.slot]);
+                ptx::barrier_arrive(&storage.raw.free[raw_position.slot]);
             }
+            raw_position.advance();
+            position.advance();
         }
     }
+}
+
+// A warp: asks for the blockwise scales of a slot.
+template <class Config>
+__device__ __forceinline__ void load_slot_scales(ProductStorage<Config>& storage, const ProductParameters& parameters,
+                                                 const ProductTask& task, int round, int slot) {
+    constexpr bool along_k = Config::reduction == Reduction::along_k;
+    auto& scales = storage.scales[slot];
+    const int lane = static_cast<int>(threadIdx.x % 32);
+    const std::int64_t blocks = parameters.scale_blocks, right_rows = along_k ? parameters.shape.tokens : parameters.shape.right_extent;
+    const std::int64_t block = task.reduce_first / Config::reduce_tile + round;
+    const bool inside = block < blocks;  // not in an empty group, whose operands lie past the end
+    for (int column = lane; column < task.right_width; column += 32) {
+        const bool valid = inside && column < task.right_valid;
+        const float* from = parameters.right_scales + (valid ? block * right_rows + task.right_row + column : 0);
+        ptx::copy_word(&scales.right[scales.place(column)], from, valid);
+    }
+    if constexpr (along_k) {
+        const std::int64_t left_blocks = (parameters.shape.left_extent + 127) / 128;
+        if (lane == 0)
+            ptx::copy_word(&scales.left[0], parameters.left_scales + (task.group * left_blocks + task.left_row / 128) * blocks + block, true);
+    } else {
+        for (int row = lane; row < Config::left_tile; row += 32) {
+            const bool valid = inside && task.left_row + row < parameters.shape.left_extent;
+            ptx::copy_word(&scales.left[row], parameters.left_scales + (valid ? block * parameters.shape.left_extent + task.left_row + row : 0), valid);
+        }
+    }
+    ptx::copy_words_arrive(&storage.tiles_arrived[slot]);
+}
+
+// Warp 0 of the feeding warpgroup: one lane keeps the copy engine busy; blockwise, all lanes fetch scales.
+template <class Config>
+__device__ void feed(ProductStorage<Config>& storage, const CUtensorMap* left_map, const CUtensorMap* right_map,
+                     const CUtensorMap* right_full_map, const ProductParameters& parameters, int rank) {
+    const int lane = static_cast<int>(threadIdx.x % 32);
+    RingPosition<ProductStorage<Config>::tasks_ahead> task_position;
+    RingPosition<Config::decoded ? Config::raw_slots : Config::slots> position;
+    while (true) {
+        ptx::barrier_wait(&storage.task_posted[task_position.slot], task_position.phase);
+        const ProductTask task = storage.tasks[task_position.slot];
+        __syncwarp();
+        if (lane == 0) ptx::barrier_arrive(&storage.task_read[task_position.slot]);
+        task_position.advance();
+        if (task.rounds < 0) return;
+        for (int round = 0; round < task.rounds; ++round, position.advance()) {
+            if constexpr (Config::decoded) {
+                ptx::barrier_wait(&storage.raw.free[position.slot], position.phase ^ 1);
+                if (lane == 0) load_raw_slot<Config>(storage, left_map, right_map, right_full_map, task, round, position.slot);
+                continue;
+            } else {
+                ptx::barrier_wait(&storage.tiles_free[position.slot], position.phase ^ 1);
+            }
+            if (lane == 0) {
+                if (Config::cluster == 2 && round >= task.blocks)  // the other block's reduction is longer
+                    ptx::barrier_arrive(&storage.tiles_arrived[position.slot]);
+                else
+                    load_slot<Config>(storage, left_map, right_map, right_full_map, task, round, position.slot, rank);
+            }
+            if constexpr (Config::scaled_blocks) load_slot_scales<Config>(storage, parameters, task, round, position.slot);
+        }
+        __syncwarp();
+    }
+}
+
+// A warp of the feeding warpgroup for each multiplying one: fetches the tile's scales while it is multiplied, stores it after.
+template <class Config>
+__device__ void store_tiles(ProductStorage<Config>& storage, const ProductParameters& parameters, const CUtensorMap* out_map, int half) {
+    constexpr bool along_k = Config::reduction == Reduction::along_k;
+    auto& shared = storage.output[half];
+    const int lane = static_cast<int>(threadIdx.x % 32), left_extent = parameters.shape.left_extent;
+    OutputDrainer<typename Config::OutputLayout, Config::right_tile> drainer{shared, storage.chunks[half], out_map, parameters.out, left_extent};
+    RingPosition<ProductStorage<Config>::tasks_ahead> position;
+    const auto next_task = [&] {  // the next one that has a tile, or the end
+        while (true) {
+            ptx::barrier_wait(&storage.task_posted[position.slot], position.phase);
+            const ProductTask task = storage.tasks[position.slot];
+            __syncwarp();
+            if (lane == 0) ptx::barrier_arrive(&storage.task_read[position.slot]);
+            position.advance();
+            if (task.rounds < 0 || task.right_width > 0) return task;
+        }
+    };
+
+    ProductTask task = next_task();
+    for (bool first = true; task.rounds >= 0 || !first; first = false) {
+        // Asked for before waiting on the engine, posted after: neither wait holds up the multiplying warpgroup.
+        float left_scales[2], right_scales[Config::right_tile / 32];
+        if (Config::scaled_rows && task.rounds >= 0) {
+            const int left_row = task.left_row + half * 64 + lane;
+            const float* left = parameters.left_scales + static_cast<std::int64_t>(task.group) * left_extent + left_row;
+            const float* right = parameters.right_scales + task.right_row + lane +
+                                 (along_k ? 0 : static_cast<std::int64_t>(task.group) * parameters.shape.right_extent);
+#pragma unroll
+            for (int i = 0; i < 2; ++i) left_scales[i] = left_row + i * 32 < left_extent ? __ldg(left + i * 32) : 0;
+#pragma unroll
+            for (int i = 0; i < Config::right_tile / 32; ++i)
+                right_scales[i] = lane + i * 32 < task.right_valid ? __ldg(right + i * 32) : 0;
+        }
+        if (!first) drainer.finish();
+        if (task.rounds < 0) break;
+        if constexpr (Config::scaled_rows) {
+            // The previous tile was staged, so its scales have been read.
+#pragma unroll
+            for (int i = 0; i < 2; ++i) shared.left_scales[lane + i * 32] = left_scales[i];
+#pragma unroll
+            for (int i = 0; i < Config::right_tile / 32; ++i) shared.right_scales[lane + i * 32] = right_scales[i];
+            __syncwarp();
+            if (lane == 0) ptx::barrier_arrive(&shared.scales_ready);
+        }
+        drainer.template drain<!along_k>(task.right_width, task.left_row + half * 64, task.right_row, task.right_valid, along_k ? 0 : task.group);
+        task = next_task();
+    }
+    if (lane == 0) ptx::store_wait_all();
 }
 
 // A multiplying warpgroup.
@@ -156,8 +383,18 @@ template <class Config>
 struct Multiplier {
     ProductStorage<Config>& storage;
     int half;  // which 64 left rows of the tile
+    OutputStager<typename Config::OutputLayout, Config::right_tile, Config::scaled_rows> output;
     RingPosition<Config::slots> position{};
-    OutputTile<Config::output> output{};
+    RingPosition<ProductStorage<Config>::tasks_ahead> task_position{};
+
+    __device__ __forceinline__ ProductTask next_task() {
+        ptx::barrier_wait(&storage.task_posted[task_position.slot], task_position.phase);
+        const ProductTask task = storage.tasks[task_position.slot];
+        __syncwarp();
+        if (threadIdx.x % 32 == 0) ptx::barrier_arrive(&storage.task_read[task_position.slot]);
+        task_position.advance();
+        return task;
+    }
 
     __device__ __forceinline__ void release(int slot) const {
         const int lane = static_cast<int>(threadIdx.x % 32);
@@ -169,24 +406,47 @@ struct Multiplier {
         }
     }
 
+    // Issues the products of the slot at `position`, without waiting for them.
+    template <int Width, bool Accumulate>
+    __device__ __forceinline__ void multiply_slot(float (&acc)[Width / 2], const ProductTask& task, int round) const {
+        ptx::barrier_wait(&storage.tiles_arrived[position.slot], position.phase);
+        if constexpr (Config::panels) blank_tail(task, position.slot, round);
+        const std::uint8_t* left = storage.left[position.slot] + half * 64 * 128;  // a panel is 64 lines too
+        const std::uint8_t* right = storage.right[position.slot];
+        if constexpr (Accumulate) ptx::wgmma_hold(acc);
+        ptx::wgmma_fence();
+        const std::uint64_t a = Config::panels ? mn_major_descriptor(left, Config::panel_bytes) : k_major_descriptor(left);
+        const std::uint64_t b = Config::panels ? mn_major_descriptor(right, Config::panel_bytes) : k_major_descriptor(right);
+        constexpr int step = Config::panels ? 2048 / 16 : 32 / 16;  // one instruction's part of the reduction
+        multiply_step<Width, Accumulate>(acc, a, b);
+        multiply_step<Width, true>(acc, a + step, b + step);
+        multiply_step<Width, true>(acc, a + 2 * step, b + 2 * step);
+        multiply_step<Width, true>(acc, a + 3 * step, b + 3 * step);
+        ptx::wgmma_commit();
+        ptx::wgmma_hold(acc);
+    }
+    template <int Width, bool Accumulate>
+    __device__ __forceinline__ static void multiply_step(float (&acc)[Width / 2], std::uint64_t a, std::uint64_t b) {
+        if constexpr (Config::element == Element::e4m3) ptx::wgmma_e4m3<Width, Accumulate>(acc, a, b);
+        else ptx::wgmma_bf16<Width, Config::panels, Accumulate>(acc, a, b);
+    }
+
+    // acc += partial * left scale * right scale, the scales of this slot.
     template <int Width>
-    __device__ __forceinline__ void multiply_slot(float (&acc)[Width / 2], int slot, int accumulate) const {
-        const std::uint8_t* left = storage.left[slot] + half * 64 * 128;  // a panel is 64 lines too
-        const std::uint8_t* right = storage.right[slot];
-        if constexpr (Config::panels) {
-            const std::uint64_t a = mn_major_descriptor(left, Config::panel_bytes);
-            const std::uint64_t b = mn_major_descriptor(right, Config::panel_bytes);
+    __device__ __forceinline__ void add_scaled(float (&acc)[Width / 2], const float (&partial)[Width / 2],
+                                               const SlotScales<Config::right_tile>& scales) const {
+        const int lane = static_cast<int>(threadIdx.x % 32), row = half * 64 + static_cast<int>(threadIdx.x / 32 % 4) * 16 + lane / 4;
+        constexpr bool one_left = Config::reduction == Reduction::along_k;  // a weight block is a whole left tile
+        const float left_0 = scales.left[one_left ? 0 : row], left_8 = one_left ? left_0 : scales.left[row + 8];
+        const auto* right = reinterpret_cast<const float4*>(&scales.right[lane % 4 * scales.stride]);
 #pragma unroll
-            for (int step = 0; step < 4; ++step)
-                ptx::wgmma_bf16<Width, 1, 1>(acc, a + step * (2048 / 16), b + step * (2048 / 16), accumulate | step);
-        } else {
-            const std::uint64_t a = k_major_descriptor(left), b = k_major_descriptor(right);
+        for (int j = 0; j < Width / 16; ++j) {
+            const float4 s = right[j];  // of two columns, and of the two 8 further on
+            const float columns[4] = {s.x, s.y, s.z, s.w};
 #pragma unroll
-            for (int step = 0; step < 4; ++step) {
-                if constexpr (Config::element == Element::e4m3)
-                    ptx::wgmma_e4m3<Width>(acc, a + step * 2, b + step * 2, accumulate | step);
-                else
-                    ptx::wgmma_bf16<Width, 0, 0>(acc, a + step * 2, b + step * 2, accumulate | step);
+            for (int i = 0; i < 8; ++i) {
+                const float scale = columns[i / 4 * 2 + i % 2] * (i / 2 % 2 ? left_8 : left_0);
+                acc[8 * j + i] += partial[8 * j + i] * scale;
             }
         }
     }
@@ -205,80 +465,51 @@ struct Multiplier {
                 *reinterpret_cast<uint4*>(lines + byte) = uint4{0, 0, 0, 0};
         }
         ptx::shared_to_async_fence();
-        ptx::named_sync(3, 256);
+        ptx::named_sync(1, 256);
     }
 
+    // One tile; returns the next task, read while the first products run.
     template <int Width>
-    __device__ __forceinline__ void tile(const ProductTask& task, const ProductParameters& parameters, const CUtensorMap* out_map) {
-        const int thread = static_cast<int>(threadIdx.x % 128), lane = thread % 32, warp = thread / 32;
-
-        // Scales are asked for now and used after the products.
-        float left_scale_0 = 1, left_scale_8 = 1, right_scale[2] = {1, 1};
-        const int left_row = task.left_row + half * 64;
-        if constexpr (Config::scaled) {
-            const int extent = parameters.shape.left_extent, row = left_row + warp * 16 + lane / 4;
-            const float* scales = parameters.left_scales + static_cast<std::int64_t>(task.group) * extent;
-            left_scale_0 = row < extent ? __ldg(scales + row) : 0;
-            left_scale_8 = row + 8 < extent ? __ldg(scales + row + 8) : 0;
-            const std::int64_t first = task.right_row + (Config::reduction == Reduction::along_k
-                                                             ? 0
-                                                             : static_cast<std::int64_t>(task.group) * parameters.shape.right_extent);
-#pragma unroll
-            for (int i = 0; i < 2; ++i) {
-                const int right = thread + i * 128;
-                right_scale[i] = right < task.right_valid ? __ldg(parameters.right_scales + first + right) : 0;
-            }
-        }
-
-        // Zeroed, not left to a first product that overwrites: registers without a first value would stay reserved in all the
-        // other instances of this loop, and spill. It also makes the empty group's zeros.
-        float acc[Width / 2] = {};
+    __device__ __forceinline__ ProductTask tile(const ProductTask& task) {
+        float acc[Width / 2];
+        ProductTask next;
         if constexpr (Config::accumulation == Accumulation::fast) {
-            int previous = -1;
-            for (int round = 0; round < task.blocks; ++round) {
-                ptx::barrier_wait(&storage.tiles_arrived[position.slot], position.phase);
-                if constexpr (Config::panels) blank_tail(task, position.slot, round);
-                ptx::wgmma_hold(acc);
-                ptx::wgmma_fence();
-                multiply_slot<Width>(acc, position.slot, 1);
-                ptx::wgmma_commit();
-                ptx::wgmma_hold(acc);
-                ptx::wgmma_wait<1>();  // the previous slot's products are done
-                if (previous >= 0) release(previous);
-                previous = position.slot;
+            multiply_slot<Width, false>(acc, task, 0);
+            next = next_task();
+            for (int round = 1; round < task.blocks; ++round) {
+                const int previous = position.slot;
                 position.advance();
+                multiply_slot<Width, true>(acc, task, round);
+                ptx::wgmma_wait<1>();
+                release(previous);
             }
             ptx::wgmma_wait<0>();
             ptx::wgmma_hold(acc);
-            if (previous >= 0) release(previous);
+            release(position.slot);
+            position.advance();
         } else {
-            float partial[Width / 2] = {};
+#pragma unroll
+            for (float& value : acc) value = 0;
+            next = next_task();
             for (int round = 0; round < task.blocks; ++round) {
-                ptx::barrier_wait(&storage.tiles_arrived[position.slot], position.phase);
-                if constexpr (Config::panels) blank_tail(task, position.slot, round);
-                ptx::wgmma_hold(partial);
-                ptx::wgmma_fence();
-                multiply_slot<Width>(partial, position.slot, 0);
-                ptx::wgmma_commit();
-                ptx::wgmma_hold(partial);
+                float partial[Width / 2];
+                multiply_slot<Width, false>(partial, task, round);
                 ptx::wgmma_wait<0>();
                 ptx::wgmma_hold(partial);
-                release(position.slot);
-                position.advance();
+                if constexpr (Config::scaled_blocks) {
+                    add_scaled<Width>(acc, partial, storage.scales[position.slot]);
+                    release(position.slot);
+                } else {
+                    release(position.slot);
 #pragma unroll
-                for (int i = 0; i < Width / 2; ++i) acc[i] += partial[i];
+                    for (int i = 0; i < Width / 2; ++i) acc[i] += partial[i];
+                }
+                position.advance();
             }
         }
         skip(task.rounds - task.blocks);
-
-#pragma unroll
-        for (int i = 0; i < 2; ++i)
-            if (thread + i * 128 < Width) storage.right_scales[half][thread + i * 128] = right_scale[i];
-        // The first barrier inside store() publishes the scales to the warpgroup.
-        constexpr bool clipped = Config::reduction != Reduction::along_k;
-        output.template store<Width, clipped>(acc, left_scale_0, left_scale_8, out_map, parameters.out, left_row,
-                                              parameters.shape.left_extent, task.right_row, task.right_valid,
-                                              clipped ? task.group : 0);
+        output.template stage<Width>(acc);
+        return next;
     }
 
     // Slots that only the other block of the cluster fills.
@@ -293,33 +524,24 @@ struct Multiplier {
 
     // One instance of the main loop per width.
     template <int Width>
-    __device__ __forceinline__ void dispatch(const ProductTask& task, const ProductParameters& parameters, const CUtensorMap* out_map) {
-        if (task.right_width == Width) tile<Width>(task, parameters, out_map);
-        else if constexpr (Width > 32) dispatch<Width - 32>(task, parameters, out_map);
+    __device__ __forceinline__ ProductTask dispatch(const ProductTask& task) {
+        if (task.right_width == Width) return tile<Width>(task);
+        if constexpr (Width > 32) return dispatch<Width - 32>(task);
+        else __trap();
+    }
+
+    __device__ void run() {
+        ProductTask task = next_task();
+        while (task.rounds >= 0) {
+            if (task.right_width == 0) {
+                skip(task.rounds);
+                task = next_task();
+            } else {
+                task = dispatch<Config::right_tile>(task);
+            }
+        }
     }
 };
-
-template <class Config>
-__device__ void multiply(ProductStorage<Config>& storage, const ProductParameters& parameters, const CUtensorMap* out_map) {
-    // Uniform over the warp, and known to be: the descriptors then live in uniform registers.
-    const int half = __shfl_sync(~0u, static_cast<int>(threadIdx.x / 128) - 1, 0);
-    Multiplier<Config> multiplier{storage, half};
-    multiplier.output.staging = storage.staging[half];
-    multiplier.output.right_scales = storage.right_scales[half];
-    multiplier.output.barrier = 1 + half;
-    RingPosition<ProductStorage<Config>::tasks_ahead> position;
-    while (true) {
-        ptx::barrier_wait(&storage.task_posted[position.slot], position.phase);
-        const ProductTask task = storage.tasks[position.slot];
-        __syncwarp();
-        if (threadIdx.x % 32 == 0) ptx::barrier_arrive(&storage.task_read[position.slot]);
-        position.advance();
-        if (task.rounds < 0) break;
-        if (task.right_width == 0) multiplier.skip(task.rounds);
-        else multiplier.template dispatch<Config::right_tile>(task, parameters, out_map);
-    }
-    if (threadIdx.x % 128 == 0) ptx::store_wait_all();
-}
 
 // left_map: box 128 bytes x 128 rows; right_map: box 128 bytes x 32 rows; right_full_map: box 128 bytes x right_tile/2 rows
 // (with panels, all three: box 64 columns x 64 tokens). out_map: box 128 bytes x 32 rows. All with the 128-byte swizzle.
@@ -336,12 +558,19 @@ __global__ void __launch_bounds__(Config::threads, 1)
 
     if (threadIdx.x == 0) {
         for (int slot = 0; slot < Config::slots; ++slot) {
-            ptx::barrier_init(&storage.tiles_arrived[slot], 1);
+            ptx::barrier_init(&storage.tiles_arrived[slot], Config::tile_arrivals);
             ptx::barrier_init(&storage.tiles_free[slot], 8 * Config::cluster);  // multiplying warps
         }
         for (int slot = 0; slot < ProductStorage<Config>::tasks_ahead; ++slot) {
             ptx::barrier_init(&storage.task_posted[slot], 1);
-            ptx::barrier_init(&storage.task_read[slot], 9);  // the feeding thread and 8 multiplying warps
+            ptx::barrier_init(&storage.task_read[slot], Config::task_readers);
+        }
+        for (auto& output : storage.output) output.init();
+        if constexpr (Config::decoded) {
+            for (int slot = 0; slot < Config::raw_slots; ++slot) {
+                ptx::barrier_init(&storage.raw.arrived[slot], 1);
+                ptx::barrier_init(&storage.raw.free[slot], 4);  // decoding warps
+            }
         }
         ptx::barrier_init_fence();
         ptx::tensor_map_prefetch(&left_map);
@@ -356,13 +585,20 @@ __global__ void __launch_bounds__(Config::threads, 1)
     }
 
     if (warp < 4) {
-        ptx::registers_shrink<40>();
+        ptx::registers_shrink<Config::decoded ? 40 : 56>();
         if (warp == 1) post_tasks<Config>(storage, parameters, rank);
-        else if (threadIdx.x == 0) feed<Config>(storage, &left_map, &right_map, &right_full_map, rank);
-        __syncwarp();
+        else if (warp >= 2) store_tiles<Config>(storage, parameters, &out_map, warp - 2);
+        else feed<Config>(storage, &left_map, &right_map, &right_full_map, parameters, rank);
+    } else if (Config::decoded && warp >= 12) {
+        if constexpr (Config::decoded) {
+            ptx::registers_shrink<80>();
+            decode_slots<Config>(storage, parameters);
+        }
     } else {
-        ptx::registers_grow<232>();
-        multiply<Config>(storage, parameters, &out_map);
+        ptx::registers_grow<Config::decoded ? 192 : 224>();
+        // Uniform over the warp, and known to be: the descriptors then live in uniform registers.
+        const int half = __shfl_sync(~0u, warp / 4 - 1, 0);
+        Multiplier<Config>{storage, half, {storage.output[half], storage.chunks[half]}}.run();
     }
     // No block leaves while the other may still write to its shared memory or arrive on its barriers.
     if constexpr (Config::cluster == 2) {

@@ -1,7 +1,10 @@
-// Checks a grouped product's shape, chooses its plan, and hands it to its kernel family.
+// Checks a grouped product, chooses its kernel and plan, and hands it to its kernel family.
 #include "cuda/launch/product.hpp"
 
+#include <algorithm>
+
 #include "cuda/launch/product_kernels.hpp"
+#include "cuda/launch/product_tensor_map.hpp"
 #include "octet/error.hpp"
 
 namespace octet::cuda {
@@ -14,18 +17,13 @@ void check_extents(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t 
             " (M may be 0, the others must be positive)");
     require(m < index_limit && n < index_limit && k < index_limit && e < index_limit, "grouped product: M ", m, ", N ", n,
             ", K ", k, ", E ", e, " (each must be below 2^31)");
-    require((m / 128 + e) * (n / 128 + 1) < index_limit && e * (n / 128 + 1) * (k / 128 + 1) < index_limit,
+    require((m / 64 + e) * (n / 64 + 1) < index_limit && e * (n / 64 + 1) * (k / 64 + 1) < index_limit,
             "grouped product: M ", m, ", N ", n, ", K ", k, ", E ", e, " gives 2^31 tiles or more");
 }
 
 void check_pointer(const void* pointer, const char* name) { require(pointer != nullptr, "grouped product: ", name, " is null"); }
 
-}  // namespace
-
-ProductPlan choose_plan(const TokenGroupedProduct&) { return {2, 8}; }
-ProductPlan choose_plan(const WeightGradientProduct&) { return {2, 8}; }
-
-void launch(const TokenGroupedProduct& p, const ProductPlan& plan, cudaStream_t stream) {
+void check(const TokenGroupedProduct& p) {
     check_extents(p.m, p.n, p.k, p.e);
     require(p.output != ProductOutput::add_f32, "token-grouped product: the output is bf16 or f32, not added to f32");
     if (p.m == 0) return;
@@ -33,26 +31,108 @@ void launch(const TokenGroupedProduct& p, const ProductPlan& plan, cudaStream_t 
     check_pointer(p.w, "w");
     check_pointer(p.ends, "ends");
     check_pointer(p.out, "out");
-    if (p.recipe == ProductRecipe::bf16) return launch_bf16_token(p, plan, stream);
-    check_pointer(p.a_inverse, "a_inverse");
-    check_pointer(p.w_inverse, "w_inverse");
-    launch_rowwise_token(p, plan, stream);
+    if (p.recipe == ProductRecipe::bf16) return;
+    const bool mx = p.recipe == ProductRecipe::mxfp8;
+    check_pointer(mx ? p.a_scale : p.a_inverse, mx ? "a_scale" : "a_inverse");
+    check_pointer(mx ? p.w_scale : p.w_inverse, mx ? "w_scale" : "w_inverse");
 }
 
-void launch(const WeightGradientProduct& p, const ProductPlan& plan, cudaStream_t stream) {
+void check(const WeightGradientProduct& p) {
     check_extents(p.m, p.n, p.k, p.e);
     check_pointer(p.ends, "ends");
     check_pointer(p.dw, "dw");
+    if (p.m == 0) return;
     check_pointer(p.dy, "dy");
     check_pointer(p.a, "a");
-    if (p.recipe == ProductRecipe::bf16) return launch_bf16_wgrad(p, plan, stream);
-    check_pointer(p.a_inverse, "a_inverse");
-    check_pointer(p.dy_inverse, "dy_inverse");
-    require(p.padded >= p.m, "wgrad: the transposed operands have ", p.padded, " columns for ", p.m, " tokens");
-    launch_rowwise_wgrad(p, plan, stream);
+    if (p.recipe == ProductRecipe::bf16) return;
+    const bool mx = p.recipe == ProductRecipe::mxfp8;
+    check_pointer(mx ? p.a_scale : p.a_inverse, mx ? "a_scale" : "a_inverse");
+    check_pointer(mx ? p.dy_scale : p.dy_inverse, mx ? "dy_scale" : "dy_inverse");
+    const std::int64_t bound = (p.m + std::min(p.m, p.e) * 127) / 128 * 128;
+    require(p.padded >= bound && p.padded % 128 == 0 && p.padded < index_limit, "wgrad: the transposed operands have ", p.padded,
+            " columns; ", p.m, " tokens in ", p.e, " groups need a multiple of 128, at least ", bound, " and below 2^31");
 }
 
-void launch(const TokenGroupedProduct& p, cudaStream_t stream) { launch(p, choose_plan(p), stream); }
-void launch(const WeightGradientProduct& p, cudaStream_t stream) { launch(p, choose_plan(p), stream); }
+// M = 0: nothing to read, every group is empty.
+void clear(const WeightGradientProduct& p, cudaStream_t stream) {
+    if (p.output == ProductOutput::add_f32) return;
+    const std::size_t bytes = static_cast<std::size_t>(p.e * p.n * p.k) * (p.output == ProductOutput::bf16 ? 2 : 4);
+    check_cuda(cudaMemsetAsync(p.dw, 0, bytes, stream), "cudaMemsetAsync");
+}
+
+bool on_hopper() {
+    int device = 0, major = 0, minor = 0;
+    check_cuda(cudaGetDevice(&device), "cudaGetDevice");
+    check_cuda(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), "cudaDeviceGetAttribute");
+    check_cuda(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device), "cudaDeviceGetAttribute");
+    return major == 9 && minor == 0;
+}
+
+bool aligned(const void* pointer) { return reinterpret_cast<std::uintptr_t>(pointer) % 16 == 0; }
+bool whole_units(std::int64_t elements, int bytes) { return elements * bytes % 16 == 0; }
+
+}  // namespace
+
+const char* name(ProductKernel kernel) { return kernel == ProductKernel::hopper ? "hopper" : "generic"; }
+
+// The copy engine wants 16-byte aligned pointers and rows of whole 16-byte units.
+ProductKernel choose_kernel(const TokenGroupedProduct& p) {
+    const bool fits = aligned(p.a) && aligned(p.w) && aligned(p.out) && whole_units(p.k, p.recipe == ProductRecipe::bf16 ? 2 : 1) &&
+                      whole_units(p.n, p.output == ProductOutput::bf16 ? 2 : 4);
+    return fits && on_hopper() ? ProductKernel::hopper : ProductKernel::generic;
+}
+ProductKernel choose_kernel(const WeightGradientProduct& p) {
+    const bool bf16 = p.recipe == ProductRecipe::bf16;
+    const bool fits = aligned(p.a) && aligned(p.dy) && aligned(p.dw) && whole_units(p.k, p.output == ProductOutput::bf16 ? 2 : 4) &&
+                      (!bf16 || (whole_units(p.k, 2) && whole_units(p.n, 2)));
+    return fits && on_hopper() ? ProductKernel::hopper : ProductKernel::generic;
+}
+
+// Two sets of accumulators leave room for 192 right rows, and so does a fourth warpgroup (mxfp8). With one set, 256, and three slots, so that a whole tile can wait in
+// shared memory for its store; but where an expert has few tokens its weights come from device memory for little work each,
+// loads and not stores are what is waited for, and a fourth slot is worth more.
+ProductPlan choose_plan(const TokenGroupedProduct& p) {
+    const bool two_sets = p.recipe == ProductRecipe::fp8_blockwise ||
+                          (p.recipe == ProductRecipe::fp8_rowwise && p.accumulation == ProductAccumulation::promoted);
+    if (p.recipe == ProductRecipe::mxfp8) return {1, 8, 192, 3};
+    if (two_sets) return {1, 8, 192, 4};
+    return {1, 8, 256, p.output == ProductOutput::bf16 && p.m < 512 * p.e ? 4 : 3};
+}
+ProductPlan choose_plan(const WeightGradientProduct& p) {
+    const bool two_sets = p.recipe == ProductRecipe::fp8_blockwise ||
+                          (p.recipe == ProductRecipe::fp8_rowwise && p.accumulation == ProductAccumulation::promoted);
+    if (p.recipe == ProductRecipe::mxfp8) return {1, 8, 192, 3};
+    return two_sets ? ProductPlan{1, 8, 192, 4} : ProductPlan{1, 8, 256, 3};
+}
+
+void launch(const TokenGroupedProduct& p, const ProductPlan& plan, cudaStream_t stream) {
+    check(p);
+    if (p.m == 0) return;
+    if (p.recipe == ProductRecipe::bf16) launch_bf16_token(p, plan, stream);
+    else if (p.recipe == ProductRecipe::mxfp8) launch_mx_token(p, plan, stream);
+    else launch_fp8_token(p, plan, stream);
+}
+
+void launch(const WeightGradientProduct& p, const ProductPlan& plan, cudaStream_t stream) {
+    check(p);
+    if (p.m == 0) return clear(p, stream);
+    if (p.recipe == ProductRecipe::bf16) launch_bf16_wgrad(p, plan, stream);
+    else if (p.recipe == ProductRecipe::mxfp8) launch_mx_wgrad(p, plan, stream);
+    else launch_fp8_wgrad(p, plan, stream);
+}
+
+void launch(const TokenGroupedProduct& p, cudaStream_t stream) {
+    check(p);
+    if (p.m == 0) return;
+    if (choose_kernel(p) == ProductKernel::hopper) launch(p, choose_plan(p), stream);
+    else launch_generic_token(p, stream);
+}
+
+void launch(const WeightGradientProduct& p, cudaStream_t stream) {
+    check(p);
+    if (p.m == 0) return clear(p, stream);
+    if (choose_kernel(p) == ProductKernel::hopper) launch(p, choose_plan(p), stream);
+    else launch_generic_wgrad(p, stream);
+}
 
 }  // namespace octet::cuda

@@ -8,14 +8,20 @@
 
 namespace octet::cuda {
 
-enum class ProductRecipe { fp8_rowwise, bf16 };
+enum class ProductRecipe { fp8_rowwise, bf16, fp8_blockwise, mxfp8 };
 enum class ProductOutput { bf16, f32, add_f32 };
-enum class ProductAccumulation { fast, promoted };
+enum class ProductAccumulation { fast, promoted };  // of fp8_rowwise; every other recipe accumulates in f32
+
+// What serves a product: the Hopper kernel, or the generic one (any shape, recipe and GPU; slow).
+enum class ProductKernel { hopper, generic };
+const char* name(ProductKernel kernel);
 
 // How the Hopper kernel cuts the work. A pure function of the shape and the group count: choose_plan().
 struct ProductPlan {
-    int cluster = 2;  // blocks that share their right rows: 1 or 2
-    int band = 8;     // right tiles in a band of the tile order
+    int cluster = 1;       // blocks that share their right rows: 1 or 2
+    int band = 16;         // right tiles in a band of the tile order
+    int right_tile = 256;  // most right rows of a tile
+    int slots = 4;         // pipeline depth, in blocks of 128 bytes of the reduction
 };
 
 // out[M, N] = a[M, K] . w[E, N, K]^T, every row with its group's expert. Forward as it stands; dgrad with the roles
@@ -25,12 +31,14 @@ struct TokenGroupedProduct {
     ProductAccumulation accumulation = ProductAccumulation::fast;
     ProductOutput output = ProductOutput::bf16;  // bf16 or f32
     const void* a = nullptr;          // [M, K] e4m3 or bf16, K contiguous
-    const float* a_inverse = nullptr; // [M], fp8 only
+    const float* a_inverse = nullptr; // rowwise [M]; blockwise [ceil(K/128), M]: tokens contiguous
     const void* w = nullptr;          // [E, N, K] e4m3 or bf16, K contiguous
-    const float* w_inverse = nullptr; // [E, N], fp8 only
+    const float* w_inverse = nullptr; // rowwise [E, N]; blockwise [E, ceil(N/128), ceil(K/128)]
     const std::int32_t* ends = nullptr;  // [E] cumulative end offsets
     void* out = nullptr;              // [M, N]; rows past the last offset are not touched
     std::int64_t m = 0, n = 0, k = 0, e = 0;
+    const void* a_scale = nullptr;    // mxfp8 [M, ceil(K/32)] e8m0
+    const void* w_scale = nullptr;    // mxfp8 [E, N, ceil(K/32)] e8m0
 };
 
 // dw[E, N, K] = sum over the tokens of each group of dy^T . a
@@ -42,22 +50,31 @@ struct WeightGradientProduct {
     ProductAccumulation accumulation = ProductAccumulation::fast;
     ProductOutput output = ProductOutput::bf16;
     const void* dy = nullptr;          // fp8: [N, P] e4m3, tokens contiguous; bf16: [M, N]
-    const float* dy_inverse = nullptr; // [E, N], fp8 only
+    const float* dy_inverse = nullptr; // rowwise [E, N]; blockwise [P/128, N]
     const void* a = nullptr;           // fp8: [K, P] e4m3, tokens contiguous; bf16: [M, K]
-    const float* a_inverse = nullptr;  // [E, K], fp8 only
+    const float* a_inverse = nullptr;  // rowwise [E, K]; blockwise [P/128, K]
     const std::int32_t* ends = nullptr;  // [E] cumulative end offsets
     void* dw = nullptr;                // [E, N, K]; an empty group's part becomes zero (add_f32: is left as it is)
     std::int64_t m = 0, n = 0, k = 0, e = 0;
-    std::int64_t padded = 0;           // P: columns of dy and a, a multiple of 16; fp8 only
+    std::int64_t padded = 0;           // P: columns of dy and a, a multiple of 128; not bf16
+    const void* dy_scale = nullptr;    // mxfp8 [N, P/32] e8m0
+    const void* a_scale = nullptr;     // mxfp8 [K, P/32] e8m0
 };
 
+// Of the current device and the product's recipe, shape and alignment.
+ProductKernel choose_kernel(const TokenGroupedProduct& product);
+ProductKernel choose_kernel(const WeightGradientProduct& product);
+
+// Of the Hopper kernel.
 ProductPlan choose_plan(const TokenGroupedProduct& product);
 ProductPlan choose_plan(const WeightGradientProduct& product);
 
-// Throw octet::Error before launching when the shape, the alignment or the device is not one the kernel takes.
+// With choose_kernel() and choose_plan(). Throw octet::Error before launching what cannot be done.
 void launch(const TokenGroupedProduct& product, cudaStream_t stream);
-void launch(const TokenGroupedProduct& product, const ProductPlan& plan, cudaStream_t stream);
 void launch(const WeightGradientProduct& product, cudaStream_t stream);
+
+// The Hopper kernel with this plan (for tuning); throw octet::Error when it cannot take the shape, the alignment or the device.
+void launch(const TokenGroupedProduct& product, const ProductPlan& plan, cudaStream_t stream);
 void launch(const WeightGradientProduct& product, const ProductPlan& plan, cudaStream_t stream);
 
 }  // namespace octet::cuda

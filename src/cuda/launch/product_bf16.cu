@@ -6,8 +6,6 @@
 namespace octet::cuda {
 namespace {
 
-constexpr int tile = right_tile_of(Accumulation::fast);
-
 CUtensorMap operand_map(const char* what, const void* data, std::int64_t batches, std::int64_t rows, std::int64_t columns, int box_rows) {
     return make_tensor_map({what, data, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, batches, rows, columns, box_rows, 64});
 }
@@ -15,9 +13,9 @@ CUtensorMap operand_map(const char* what, const void* data, std::int64_t batches
 template <Output output>
 void launch_token(const TokenGroupedProduct& p, const ProductPlan& plan, cudaStream_t stream) {
     const ProductMaps maps = {operand_map("w", p.w, p.e, p.n, p.k, 128), operand_map("a", p.a, 1, p.m, p.k, 32),
-                              operand_map("a", p.a, 1, p.m, p.k, tile / 2), make_output_map(p.output, p.out, 1, p.m, p.n)};
+                              operand_map("a", p.a, 1, p.m, p.k, plan.right_tile / 2), make_output_map(p.output, p.out, 1, p.m, p.n)};
     launch_product<Element::bf16, Reduction::along_k, output, Accumulation::fast>(maps, parameters_of(p, plan), plan,
-                                                                                  most_tiles(p, tile), stream);
+                                                                                  most_tiles(p, plan.right_tile), stream);
 }
 
 // Tokens are rows of both operands: boxes of 64 columns x 64 tokens.
@@ -26,7 +24,7 @@ void launch_wgrad(const WeightGradientProduct& p, const ProductPlan& plan, cudaS
     const CUtensorMap right = operand_map("dy", p.dy, 1, p.m, p.n, 64);
     const ProductMaps maps = {operand_map("a", p.a, 1, p.m, p.k, 64), right, right, make_output_map(p.output, p.dw, p.e, p.n, p.k)};
     launch_product<Element::bf16, Reduction::along_tokens, output, Accumulation::fast>(maps, parameters_of(p, plan), plan,
-                                                                                       most_tiles(p, tile), stream);
+                                                                                       most_tiles(p, plan.right_tile), stream);
 }
 
 }  // namespace

@@ -14,9 +14,6 @@ struct ProductMaps {
     CUtensorMap left, right, right_full, out;
 };
 
-// Right rows of a tile: two sets of accumulators (promoted) leave room for fewer.
-constexpr int right_tile_of(Accumulation accumulation) { return accumulation == Accumulation::fast ? 256 : 192; }
-
 template <class Config>
 void launch_product(const ProductMaps& maps, const ProductParameters& parameters, std::int64_t most_tiles, cudaStream_t stream) {
     using Storage = ProductStorage<Config>;
@@ -43,11 +40,24 @@ void launch_product(const ProductMaps& maps, const ProductParameters& parameters
 template <Element element, Reduction reduction, Output output, Accumulation accumulation>
 void launch_product(const ProductMaps& maps, const ProductParameters& parameters, const ProductPlan& plan,
                     std::int64_t most_tiles, cudaStream_t stream) {
-    constexpr int right_tile = right_tile_of(accumulation);
-    if (plan.cluster == 2)
-        launch_product<ProductConfig<element, reduction, output, accumulation, right_tile, 2>>(maps, parameters, most_tiles, stream);
-    else
-        launch_product<ProductConfig<element, reduction, output, accumulation, right_tile, 1>>(maps, parameters, most_tiles, stream);
+    const auto launch_with = [&]<int cluster, int right_tile, int slots>() {
+        launch_product<ProductConfig<element, reduction, output, accumulation, right_tile, cluster, slots>>(maps, parameters, most_tiles, stream);
+    };
+    const auto is = [&](int cluster, int right_tile, int slots) {
+        return plan.cluster == cluster && plan.right_tile == right_tile && plan.slots == slots;
+    };
+    if constexpr (element == Element::mx) {
+        if (is(1, 192, 3)) return launch_with.template operator()<1, 192, 3>();
+    } else if constexpr (accumulation != Accumulation::fast) {
+        if (is(1, 192, 4)) return launch_with.template operator()<1, 192, 4>();
+    } else {
+        if (is(1, 256, 3)) return launch_with.template operator()<1, 256, 3>();
+        if constexpr (output == Output::bf16 && reduction == Reduction::along_k)
+            if (is(1, 256, 4)) return launch_with.template operator()<1, 256, 4>();
+        if constexpr (output == Output::bf16 && element == Element::e4m3)
+            if (is(2, 256, 3)) return launch_with.template operator()<2, 256, 3>();
+    }
+    fail(Status::unsupported, "no product kernel was built for cluster ", plan.cluster, ", right tile ", plan.right_tile, ", slots ", plan.slots);
 }
 
 // Output map: boxes of 32 rows, 128 bytes wide.
@@ -58,13 +68,16 @@ inline CUtensorMap make_output_map(ProductOutput output, void* out, std::int64_t
 }
 
 inline ProductParameters parameters_of(const TokenGroupedProduct& p, const ProductPlan& plan) {
-    return {{p.ends, static_cast<int>(p.e), static_cast<int>(p.m), static_cast<int>(p.n), 0, static_cast<int>(p.k), plan.band},
-            p.w_inverse, p.a_inverse, p.out};
+    return {{p.ends, static_cast<int>(p.e), static_cast<int>(p.m), static_cast<int>(p.n), 0, static_cast<int>(p.k), false, plan.band},
+            p.w_inverse, p.a_inverse, static_cast<const std::uint8_t*>(p.w_scale), static_cast<const std::uint8_t*>(p.a_scale),
+            static_cast<int>(p.recipe == ProductRecipe::mxfp8 ? (p.k + 31) / 32 : (p.k + 127) / 128), p.out};
 }
 
 inline ProductParameters parameters_of(const WeightGradientProduct& p, const ProductPlan& plan) {
-    return {{p.ends, static_cast<int>(p.e), static_cast<int>(p.m), static_cast<int>(p.k), static_cast<int>(p.n), 0, plan.band},
-            p.a_inverse, p.dy_inverse, p.dw};
+    return {{p.ends, static_cast<int>(p.e), static_cast<int>(p.m), static_cast<int>(p.k), static_cast<int>(p.n),
+             static_cast<int>(p.recipe == ProductRecipe::bf16 ? p.m : p.padded), p.output == ProductOutput::add_f32, plan.band},
+            p.a_inverse, p.dy_inverse, static_cast<const std::uint8_t*>(p.a_scale), static_cast<const std::uint8_t*>(p.dy_scale),
+            static_cast<int>(p.recipe == ProductRecipe::mxfp8 ? p.padded / 32 : p.padded / 128), p.dw};
 }
 
 // The most tiles any split of the tokens can give.

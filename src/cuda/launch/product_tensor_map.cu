@@ -47,7 +47,7 @@ CUtensorMap make_tensor_map(const TensorMapShape& shape) {
     CUtensorMap map;
     const CUresult result = tensor_map_encoder()(
         &map, shape.type, 3, const_cast<void*>(shape.data), extents, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
-        CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+        shape.box_columns * shape.element_bytes == 64 ? CU_TENSOR_MAP_SWIZZLE_64B : CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
     if (result != CUDA_SUCCESS)
         fail(Status::device_error, shape.what, ": cuTensorMapEncodeTiled returned ", static_cast<int>(result), " for [",
              shape.batches, ", ", shape.rows, ", ", shape.columns, "] elements of ", shape.element_bytes, " bytes");

@@ -8,7 +8,7 @@
 
 namespace octet::cuda {
 
-// A row-major tensor [batches, rows, columns] seen through boxes of [1, box_rows, box_columns]; a box line is 128 bytes.
+// A row-major tensor [batches, rows, columns] seen through boxes of [1, box_rows, box_columns]; a box line is 128 or 64 bytes.
 struct TensorMapShape {
     const char* what;  // for messages
     const void* data;
@@ -18,7 +18,7 @@ struct TensorMapShape {
     int box_rows, box_columns;
 };
 
-// 128-byte swizzle; what a box covers outside the tensor reads as zero and is not written.
+// Swizzled over its lines; what a box covers outside the tensor reads as zero and is not written.
 CUtensorMap make_tensor_map(const TensorMapShape& shape);
 
 // Throws octet::Error with the call's name unless `result` is success.

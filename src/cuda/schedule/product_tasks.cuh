@@ -21,7 +21,7 @@ struct ProductTask {
     int right_width;    // rows loaded and multiplied, a multiple of 32; 0: this block has no tile in this round
     int reduce_first;   // first element of the reduction
     int reduce_length;  // elements of the reduction that belong to the group
-    int blocks;         // of 128 bytes along the reduction
+    int blocks;         // of 128 bytes along the reduction, at least 1 where there is a tile
     int rounds;         // pipeline slots both blocks of the cluster go through: the larger `blocks`; -1: no more tiles
     int shared_right;   // 1: both blocks of the cluster have the same right rows
     int unused[2];
@@ -34,7 +34,8 @@ struct ProductShape {
     int tokens;        // M
     int left_extent;   // output columns: N forward, K wgrad
     int right_extent;  // output rows of a group in wgrad (N); unused in forward
-    int reduce_extent; // K in forward; unused in wgrad
+    int reduce_extent; // K in forward; columns (padded) or rows (not padded) of the operands in wgrad
+    bool skip_empty;   // wgrad that adds: an empty group has nothing to add
     int band;          // right tiles in a band, see tile_order.cuh
 };
 
@@ -67,8 +68,10 @@ public:
         } else {
             task.reduce_first = reduction == Reduction::along_tokens ? range.first_row : range.padded_first;
             task.reduce_length = range.rows;
+            // An empty group's gradient is the product of what lies outside the operands, which reads as zero.
+            if (range.rows == 0) task.reduce_first = shape_.reduce_extent;
         }
-        task.blocks = tiles(task.reduce_length, reduce_tile);
+        task.blocks = max(tiles(task.reduce_length, reduce_tile), 1);
         task.rounds = task.blocks;
         return task;
     }
@@ -77,6 +80,7 @@ private:
     __device__ static int tiles(int extent, int tile) { return (extent + tile - 1) / tile; }
     __device__ static int round_up_32(int value) { return (value + 31) / 32 * 32; }
     __device__ int right_tiles(int rows) const {
+        if (reduction != Reduction::along_k && rows == 0 && shape_.skip_empty) return 0;
         return tiles(reduction == Reduction::along_k ? rows : shape_.right_extent, right_tile);
     }
     // The rows are dealt evenly: 260 are 160 + 100, not 256 + 4, because a narrow tile reloads the left operand for little work.

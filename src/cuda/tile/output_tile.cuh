@@ -1,8 +1,10 @@
-// From accumulators to memory: scale, round, transpose through shared memory, store.
+// From accumulators to memory: scale, round and transpose into shared memory (the multiplying warpgroup), then store (a warp
+// of its own, so that nobody who multiplies waits for the copy engine).
 #pragma once
 
 #include "cuda/ptx/bulk_tensor.cuh"
 #include "cuda/ptx/warp.cuh"
+#include "cuda/tile/ring.cuh"
 
 namespace octet::cuda {
 
@@ -12,81 +14,121 @@ enum class Output {
     add_f32,  // added to what is in memory, one addition an element
 };
 
-// A warpgroup owns out[right, left] for 64 left and `Width` right indices: accumulator rows are left, columns are right, and
-// the output is contiguous along left. Chunks of the tile pass through two staging buffers of 8 KB, laid out as the
-// copy engine's 128-byte swizzle wants them; while the engine drains one, the next is written.
-//   bf16: 64 right x 64 left, lines of 128 bytes          f32: two panels of 32 right x 32 left, lines of 128 bytes
-template <Output output>
-struct OutputTile {
-    static constexpr int chunk_bytes = 8192;
-    static constexpr int buffers = 2;
-    static constexpr int box_right = 32;  // right rows of one engine store
-    static constexpr int chunk_right = output == Output::bf16 ? 64 : 32;
+// A warpgroup owns out[right, left] for 64 left indices and the tile's right indices: accumulator rows are left, columns are
+// right, and the output is contiguous along left. It passes through shared memory laid out as the copy engine's 128-byte
+// swizzle wants it: lines of 128 bytes, a line a right index; bf16 has one panel of 64 left, f32 two panels of 32. With room
+// for a whole tile it is staged at once and drains while the next tile is multiplied; with less, in chunks.
+template <Output output_, int staging_bytes_, int buffers_>
+struct OutputLayout {
+    static constexpr Output output = output_;
+    static constexpr int staging_bytes = staging_bytes_;
+    static constexpr int buffers = buffers_;
     static constexpr int element_bytes = output == Output::bf16 ? 2 : 4;
     static constexpr int line_left = 128 / element_bytes;  // left indices of one line
+    static constexpr int panels = 64 / line_left;
+    static constexpr int box_right = 32;  // right rows of one engine store
+    static constexpr int chunk_bytes = staging_bytes / buffers;
+    static constexpr int chunk_right = chunk_bytes / (panels * 128);
+    static constexpr int panel_bytes = chunk_right * 128;
+    static_assert(chunk_right % box_right == 0 && chunk_bytes % 1024 == 0);
+};
 
-    std::uint8_t* staging;      // [buffers][chunk_bytes], 1024-aligned, this warpgroup's
-    const float* right_scales;  // [Width] shared, this warpgroup's
-    int barrier;                // named barrier of this warpgroup
-    int turn = 0;               // staging buffer to use next
+// Staging buffers of one multiplying warpgroup.
+template <class Layout>
+struct alignas(1024) OutputChunks {
+    std::uint8_t bytes[Layout::buffers][Layout::chunk_bytes];
+};
 
-    __device__ __forceinline__ void sync() const { ptx::named_sync(barrier, 128); }
+// What else a multiplying warpgroup and its storing warp share.
+template <class Layout, int right_tile>
+struct OutputStorage {
+    alignas(16) float right_scales[right_tile];
+    float left_scales[64];
+    ptx::Barrier scales_ready, staged[Layout::buffers], drained[Layout::buffers];
 
-    // left_scale: of accumulator rows lane/4 and lane/4 + 8 of this warp. `map`: out, box line_left x 32 x 1.
-    // Rows from right_valid on belong to somebody else: where the map does not clip them (clipped_by_map false), a box
-    // that would touch them is stored line by line.
-    template <int Width, bool clipped_by_map>
-    __device__ __forceinline__ void store(const float (&acc)[Width / 2], float left_scale_0, float left_scale_8,
-                                          const CUtensorMap* map, void* out, int left_row, int left_extent,
-                                          int right_row, int right_valid, int batch) {
-        const int thread = static_cast<int>(threadIdx.x % 128);
+    __device__ void init() {
+        ptx::barrier_init(&scales_ready, 1);
+        for (int buffer = 0; buffer < Layout::buffers; ++buffer) {
+            ptx::barrier_init(&staged[buffer], 4);  // warps of the warpgroup
+            ptx::barrier_init(&drained[buffer], 1);
+        }
+    }
+};
+
+// The multiplying warpgroup's side.
+template <class Layout, int right_tile, bool scaled>
+struct OutputStager {
+    OutputStorage<Layout, right_tile>& storage;
+    OutputChunks<Layout>& chunks;
+    RingPosition<Layout::buffers> position{};
+    std::uint32_t scales_phase = 0;
+
+    template <int Width>
+    __device__ __forceinline__ void stage(const float (&acc)[Width / 2]) {
+        const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32 % 4);
+        float left_0 = 1, left_8 = 1;
+        if constexpr (scaled) {
+            ptx::barrier_wait(&storage.scales_ready, scales_phase);
+            scales_phase ^= 1;
+            left_0 = storage.left_scales[warp * 16 + lane / 4];
+            left_8 = storage.left_scales[warp * 16 + lane / 4 + 8];
+        }
+        // Scales of the next 32 columns are read while these are converted.
+        float2 scales[4], next[4];
+        read_scales<Width>(0, scales);
 #pragma unroll
-        for (int first = 0; first < Width; first += chunk_right) {
-            constexpr int last_width = Width % chunk_right == 0 ? chunk_right : Width % chunk_right;
-            const int width = first + chunk_right <= Width ? chunk_right : last_width;
-            std::uint8_t* buffer = staging + turn * chunk_bytes;
-            turn ^= 1;
-            if (thread == 0) ptx::store_wait_read<buffers - 1>();
-            sync();
-#pragma unroll
-            for (int column = 0; column < width; column += 16)
-                stage<Width>(acc, first + column, ptx::shared_address(buffer), column, left_scale_0, left_scale_8);
-            ptx::shared_to_async_fence();
-            sync();
-#pragma unroll
-            for (int box = 0; box < width; box += box_right) {
-                const int right = first + box;
-                if (clipped_by_map || right + box_right <= right_valid) {
-                    if (thread == 0) send(map, buffer + box * 128, left_row, left_extent, right_row + right, batch);
-                } else {
-                    copy_lines(buffer + box * 128, out, left_row, left_extent, right_row + right, right_valid - right);
-                }
+        for (int column = 0; column < Width; column += 32) {
+            if (column % Layout::chunk_right == 0) ptx::barrier_wait(&storage.drained[position.slot], position.phase ^ 1);
+            if (column + 32 < Width) read_scales<Width>(column + 32, next);
+            const std::uint32_t chunk = ptx::shared_address(chunks.bytes[position.slot]);
+            write<Width>(acc, column, chunk, scales[0], scales[1], left_0, left_8);
+            write<Width>(acc, column + 16, chunk, scales[2], scales[3], left_0, left_8);
+            if ((column + 32) % Layout::chunk_right == 0 || column + 32 == Width) {
+                ptx::shared_to_async_fence();
+                __syncwarp();
+                if (lane == 0) ptx::barrier_arrive(&storage.staged[position.slot]);
+                position.advance();
             }
-            if (thread == 0) ptx::store_commit();
+#pragma unroll
+            for (int i = 0; i < 4; ++i) scales[i] = next[i];
         }
     }
 
 private:
-    // 16 columns of accumulators, from column `from`, into lines `line`.. of the buffer.
     template <int Width>
-    __device__ __forceinline__ void stage(const float (&acc)[Width / 2], int from, std::uint32_t buffer, int line,
-                                          float left_scale_0, float left_scale_8) const {
+    __device__ __forceinline__ void read_scales(int column, float2 (&scales)[4]) const {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            if constexpr (scaled)
+                scales[i] = *reinterpret_cast<const float2*>(storage.right_scales + column + 8 * i + 2 * (threadIdx.x % 4));
+            else
+                scales[i] = {1, 1};
+        }
+    }
+
+    // 16 columns of accumulators, from `column` on, into lines of the chunk.
+    template <int Width>
+    __device__ __forceinline__ void write(const float (&acc)[Width / 2], int column, std::uint32_t chunk, float2 s0, float2 s1,
+                                          float left_0, float left_8) const {
         const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32 % 4);
-        const float2 s0 = *reinterpret_cast<const float2*>(right_scales + from + 2 * (lane % 4));
-        const float2 s1 = *reinterpret_cast<const float2*>(right_scales + from + 8 + 2 * (lane % 4));
-        const float* a = acc + from / 2;
-        const float v[8] = {a[0] * left_scale_0 * s0.x, a[1] * left_scale_0 * s0.y, a[2] * left_scale_8 * s0.x,
-                            a[3] * left_scale_8 * s0.y, a[4] * left_scale_0 * s1.x, a[5] * left_scale_0 * s1.y,
-                            a[6] * left_scale_8 * s1.x, a[7] * left_scale_8 * s1.y};
-        if constexpr (output == Output::bf16) {
+        const int line = column % Layout::chunk_right;
+        float v[8];
+#pragma unroll
+        for (int i = 0; i < 8; ++i) {
+            v[i] = acc[column / 2 + i];
+            if constexpr (scaled) {
+                const float2 right = i < 4 ? s0 : s1;
+                v[i] = v[i] * (i / 2 % 2 ? left_8 : left_0) * (i % 2 ? right.y : right.x);
+            }
+        }
+        if constexpr (Layout::output == Output::bf16) {
             // Matrices: left 0-7 and 8-15 of the first eight columns, then of the second eight.
             const int matrix = lane / 8, row = line + matrix / 2 * 8 + lane % 8, unit = 2 * warp + matrix % 2;
-            ptx::store_matrices_transposed(buffer + row * 128 + ((unit ^ (lane % 8)) << 4), ptx::bf16_pair(v[0], v[1]),
-                                           ptx::bf16_pair(v[2], v[3]), ptx::bf16_pair(v[4], v[5]),
-                                           ptx::bf16_pair(v[6], v[7]));
+            ptx::store_matrices_transposed(chunk + row * 128 + ((unit ^ (lane % 8)) << 4), ptx::bf16_pair(v[0], v[1]),
+                                           ptx::bf16_pair(v[2], v[3]), ptx::bf16_pair(v[4], v[5]), ptx::bf16_pair(v[6], v[7]));
         } else {
             // The four lanes of equal lane/4 write lines 2 apart, so the swizzle gives each its own banks.
-            const std::uint32_t panel = buffer + warp / 2 * 4096;
+            const std::uint32_t panel = chunk + warp / 2 * Layout::panel_bytes;
 #pragma unroll
             for (int i = 0; i < 8; ++i) {
                 const int row = line + i / 4 * 8 + 2 * (lane % 4) + i % 2;
@@ -95,39 +137,81 @@ private:
             }
         }
     }
+};
 
-    __device__ __forceinline__ static void send(const CUtensorMap* map, const std::uint8_t* lines, int left_row,
-                                                int left_extent, int right_row, int batch) {
-        if (left_row >= left_extent) return;
-        if constexpr (output == Output::bf16) {
-            ptx::tensor_store(map, lines, left_row, right_row, batch);
-        } else {
-#pragma unroll
-            for (int panel = 0; panel < 2; ++panel) {
-                const int left = left_row + panel * line_left;
-                if (left >= left_extent) break;
-                if constexpr (output == Output::f32)
-                    ptx::tensor_store(map, lines + panel * 4096, left, right_row, batch);
-                else
-                    ptx::tensor_reduce_add(map, lines + panel * 4096, left, right_row, batch);
+// The storing warp's side: one tile, out[right_row .. + right_valid, left_row .. + 64] of batch `batch`.
+template <class Layout, int right_tile>
+struct OutputDrainer {
+    OutputStorage<Layout, right_tile>& storage;
+    const OutputChunks<Layout>& chunks;
+    const CUtensorMap* map;  // box line_left x 32 x 1
+    void* out;               // [rows, left_extent], left_extent a multiple of 16 bytes
+    int left_extent;
+    RingPosition<Layout::buffers> position{};
+    int pending = -1;  // buffer that the engine may still be reading
+
+    // Rows from right_valid on belong to somebody else. Where the map clips them (clipped) all is left to the engine; where it
+    // does not, a box that would touch them is stored line by line.
+    template <bool clipped>
+    __device__ void drain(int width, int left_row, int right_row, int right_valid, int batch) {
+        const int lane = static_cast<int>(threadIdx.x % 32);
+        for (int first = 0; first < width; first += Layout::chunk_right) {
+            ptx::barrier_wait(&storage.staged[position.slot], position.phase);
+            const std::uint8_t* chunk = chunks.bytes[position.slot];
+            for (int box = 0; box < Layout::chunk_right && first + box < width; box += Layout::box_right) {
+                const int right = first + box;
+                if (clipped || right + Layout::box_right <= right_valid) {
+                    if (lane == 0) send(chunk + box * 128, left_row, right_row + right, batch);
+                } else {
+                    copy_lines(chunk + box * 128, left_row, right_row + right, right_valid - right);
+                }
             }
+            __syncwarp();
+            if (lane == 0) {
+                ptx::store_commit();
+                if (Layout::buffers > 1 && pending >= 0) {
+                    ptx::store_wait_read<1>();
+                    ptx::barrier_arrive(&storage.drained[pending]);
+                }
+            }
+            pending = position.slot;
+            position.advance();
         }
     }
 
-    // out: [rows, left_extent], left_extent a multiple of 16 bytes. Only for boxes cut by the end of a group.
-    __device__ __forceinline__ static void copy_lines(const std::uint8_t* lines, void* out, int left_row, int left_extent,
-                                                      int right_row, int right_valid) {
-        constexpr int panels = output == Output::bf16 ? 1 : 2, unit_left = 16 / element_bytes;
-        const int thread = static_cast<int>(threadIdx.x % 128), unit = thread % 8;
+    // Waits until the engine has read the last chunk, and gives its buffer back.
+    __device__ void finish() {
+        if (threadIdx.x % 32 == 0 && pending >= 0) {
+            ptx::store_wait_read<0>();
+            ptx::barrier_arrive(&storage.drained[pending]);
+        }
+        __syncwarp();
+        pending = -1;
+    }
+
+private:
+    __device__ __forceinline__ void send(const std::uint8_t* lines, int left_row, int right_row, int batch) const {
 #pragma unroll
-        for (int panel = 0; panel < panels; ++panel) {
-#pragma unroll
-            for (int row = thread / 8; row < box_right; row += 16) {
-                const int left = left_row + panel * line_left + unit * unit_left;
+        for (int panel = 0; panel < Layout::panels; ++panel) {
+            const int left = left_row + panel * Layout::line_left;
+            if (left >= left_extent) break;
+            if constexpr (Layout::output == Output::add_f32)
+                ptx::tensor_reduce_add(map, lines + panel * Layout::panel_bytes, left, right_row, batch);
+            else
+                ptx::tensor_store(map, lines + panel * Layout::panel_bytes, left, right_row, batch);
+        }
+    }
+
+    __device__ __forceinline__ void copy_lines(const std::uint8_t* lines, int left_row, int right_row, int right_valid) const {
+        constexpr int unit_left = 16 / Layout::element_bytes;
+        const int lane = static_cast<int>(threadIdx.x % 32), unit = lane % 8;
+        for (int panel = 0; panel < Layout::panels; ++panel) {
+            for (int row = lane / 8; row < Layout::box_right; row += 4) {
+                const int left = left_row + panel * Layout::line_left + unit * unit_left;
                 if (row >= right_valid || left >= left_extent) continue;
-                const uint4 value = *reinterpret_cast<const uint4*>(lines + panel * 4096 + row * 128 + ((unit ^ (row % 8)) << 4));
+                const uint4 value = *reinterpret_cast<const uint4*>(lines + panel * Layout::panel_bytes + row * 128 + ((unit ^ (row % 8)) << 4));
                 const std::int64_t element = static_cast<std::int64_t>(right_row + row) * left_extent + left;
-                *reinterpret_cast<uint4*>(static_cast<std::uint8_t*>(out) + element * element_bytes) = value;
+                *reinterpret_cast<uint4*>(static_cast<std::uint8_t*>(out) + element * Layout::element_bytes) = value;
             }
         }
     }

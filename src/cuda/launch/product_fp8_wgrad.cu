@@ -1,4 +1,4 @@
-// fp8_rowwise wgrad: left = activations [K, P], right = gradients [N, P], tokens contiguous in both.
+// fp8_rowwise and fp8_blockwise wgrad: left = activations [K, P], right = gradients [N, P], tokens contiguous in both.
 #include "cuda/launch/product_kernels.hpp"
 #include "cuda/launch/product_launch.cuh"
 
@@ -7,7 +7,7 @@ namespace {
 
 template <Output output, Accumulation accumulation>
 void launch_instance(const WeightGradientProduct& p, const ProductPlan& plan, cudaStream_t stream) {
-    constexpr int tile = right_tile_of(accumulation);
+    const int tile = plan.right_tile;
     const auto map = [&](const char* what, const void* data, std::int64_t rows, int box_rows) {
         return make_tensor_map({what, data, CU_TENSOR_MAP_DATA_TYPE_UINT8, 1, 1, rows, p.padded, box_rows, 128});
     };
@@ -28,8 +28,9 @@ void launch_output(const WeightGradientProduct& p, const ProductPlan& plan, cuda
 
 }  // namespace
 
-void launch_rowwise_wgrad(const WeightGradientProduct& p, const ProductPlan& plan, cudaStream_t stream) {
-    if (p.accumulation == ProductAccumulation::fast) launch_output<Accumulation::fast>(p, plan, stream);
+void launch_fp8_wgrad(const WeightGradientProduct& p, const ProductPlan& plan, cudaStream_t stream) {
+    if (p.recipe == ProductRecipe::fp8_blockwise) launch_output<Accumulation::blocks>(p, plan, stream);
+    else if (p.accumulation == ProductAccumulation::fast) launch_output<Accumulation::fast>(p, plan, stream);
     else launch_output<Accumulation::promoted>(p, plan, stream);
 }
 

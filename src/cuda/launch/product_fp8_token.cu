@@ -1,4 +1,4 @@
-// fp8_rowwise, token-grouped (forward and dgrad): left = weights, right = tokens.
+// fp8_rowwise and fp8_blockwise, token-grouped (forward and dgrad): left = weights, right = tokens.
 #include "cuda/launch/product_kernels.hpp"
 #include "cuda/launch/product_launch.cuh"
 
@@ -7,7 +7,7 @@ namespace {
 
 template <Output output, Accumulation accumulation>
 void launch_instance(const TokenGroupedProduct& p, const ProductPlan& plan, cudaStream_t stream) {
-    constexpr int tile = right_tile_of(accumulation);
+    const int tile = plan.right_tile;
     const auto map = [](const char* what, const void* data, std::int64_t batches, std::int64_t rows, std::int64_t columns, int box_rows) {
         return make_tensor_map({what, data, CU_TENSOR_MAP_DATA_TYPE_UINT8, 1, batches, rows, columns, box_rows, 128});
     };
@@ -19,14 +19,14 @@ void launch_instance(const TokenGroupedProduct& p, const ProductPlan& plan, cuda
 
 }  // namespace
 
-void launch_rowwise_token(const TokenGroupedProduct& p, const ProductPlan& plan, cudaStream_t stream) {
-    const bool bf16 = p.output == ProductOutput::bf16;
-    if (p.accumulation == ProductAccumulation::fast)
-        bf16 ? launch_instance<Output::bf16, Accumulation::fast>(p, plan, stream)
-             : launch_instance<Output::f32, Accumulation::fast>(p, plan, stream);
-    else
-        bf16 ? launch_instance<Output::bf16, Accumulation::promoted>(p, plan, stream)
-             : launch_instance<Output::f32, Accumulation::promoted>(p, plan, stream);
+void launch_fp8_token(const TokenGroupedProduct& p, const ProductPlan& plan, cudaStream_t stream) {
+    const auto launch_accumulation = [&]<Accumulation accumulation>() {
+        if (p.output == ProductOutput::bf16) launch_instance<Output::bf16, accumulation>(p, plan, stream);
+        else launch_instance<Output::f32, accumulation>(p, plan, stream);
+    };
+    if (p.recipe == ProductRecipe::fp8_blockwise) launch_accumulation.template operator()<Accumulation::blocks>();
+    else if (p.accumulation == ProductAccumulation::fast) launch_accumulation.template operator()<Accumulation::fast>();
+    else launch_accumulation.template operator()<Accumulation::promoted>();
 }
 
 }  // namespace octet::cuda

@@ -1,0 +1,101 @@
+// Grouped product for every shape, recipe and GPU: plain f32 arithmetic, one element decoded at a time. It serves what the
+// Hopper kernel cannot take (rows that are not a multiple of 16 bytes, other GPUs) and what has no kernel of its own yet.
+// Same roles as there: out[right, left], tokens or gradients on the right, weights or activations on the left.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp8.h>
+
+#include "cuda/schedule/product_tasks.cuh"
+
+namespace octet::cuda {
+
+enum class GenericFormat { e4m3, bf16 };
+enum class GenericScale { none, f32, e8m0 };
+enum class GenericOutput { bf16, f32, add_f32 };
+
+// Element (group, row, step), row along the output and step along the reduction.
+struct GenericOperand {
+    const void* data;
+    GenericFormat format;
+    std::int64_t group_stride, row_stride, step_stride;  // elements
+    const void* scales;
+    GenericScale scale_format;
+    std::int64_t scale_group_stride, scale_row_stride, scale_block_stride;  // elements
+    int scale_rows, scale_steps;                                            // rows and steps that share a scale
+};
+
+__device__ inline float decode_scale(const GenericOperand& operand, std::int64_t index) {
+    if (operand.scale_format == GenericScale::f32) return static_cast<const float*>(operand.scales)[index];
+    const unsigned exponent = static_cast<const unsigned char*>(operand.scales)[index];
+    // 2^-127 is subnormal in f32; 255 is NaN.
+    return __uint_as_float(exponent == 0 ? 0x00400000u : exponent == 255 ? 0x7FC00000u : exponent << 23);
+}
+
+__device__ inline float load_element(const GenericOperand& operand, int group, int row, int step) {
+    const std::int64_t index = group * operand.group_stride + row * operand.row_stride + step * operand.step_stride;
+    float value;
+    if (operand.format == GenericFormat::bf16) {
+        value = __bfloat162float(static_cast<const __nv_bfloat16*>(operand.data)[index]);
+    } else {
+        const auto byte = static_cast<const __nv_fp8_storage_t*>(operand.data)[index];
+        value = __half2float(__half(__nv_cvt_fp8_to_halfraw(byte, __NV_E4M3)));
+    }
+    if (operand.scale_format == GenericScale::none) return value;
+    return value * decode_scale(operand, group * operand.scale_group_stride +
+                                             row / operand.scale_rows * operand.scale_row_stride +
+                                             step / operand.scale_steps * operand.scale_block_stride);
+}
+
+constexpr int generic_tile = 64, generic_steps = 16, generic_threads = 256;
+
+template <Reduction reduction>
+__global__ void __launch_bounds__(generic_threads)
+    generic_grouped_product(const __grid_constant__ GenericOperand left, const __grid_constant__ GenericOperand right,
+                            const __grid_constant__ ProductShape shape, void* out, GenericOutput output) {
+    __shared__ float left_tile[generic_steps][generic_tile + 1], right_tile[generic_steps][generic_tile + 1];
+    const int thread = static_cast<int>(threadIdx.x), x = thread % 16, y = thread / 16;  // left and right of this thread, + 16 i
+    ProductSchedule<reduction, generic_tile, generic_tile, generic_steps> schedule(shape);
+    for (int tile = static_cast<int>(blockIdx.x);; tile += static_cast<int>(gridDim.x)) {
+        const ProductTask task = schedule.task(tile);
+        if (task.rounds < 0) return;
+
+        // Steps beside each other in memory go to threads beside each other.
+        const auto fill = [&](float (&into)[generic_steps][generic_tile + 1], const GenericOperand& operand, int first_row, int rows, int first_step, int steps) {
+            for (int i = thread; i < generic_tile * generic_steps; i += generic_threads) {
+                const int row = operand.step_stride == 1 ? i / generic_steps : i % generic_tile;
+                const int step = operand.step_stride == 1 ? i % generic_steps : i / generic_tile;
+                into[step][row] = row < rows && step < steps ? load_element(operand, task.group, first_row + row, first_step + step) : 0.0f;
+            }
+        };
+        // Never past the operands, whatever the offsets say.
+        const int length = min(task.reduce_length, shape.reduce_extent - task.reduce_first);
+        float acc[4][4] = {};  // [right][left]
+        for (int done = 0; done < length; done += generic_steps) {
+            const int first = task.reduce_first + done, steps = length - done;
+            __syncthreads();
+            fill(left_tile, left, task.left_row, shape.left_extent - task.left_row, first, steps);
+            fill(right_tile, right, task.right_row, task.right_valid, first, steps);
+            __syncthreads();
+#pragma unroll
+            for (int step = 0; step < generic_steps; ++step)
+#pragma unroll
+                for (int i = 0; i < 4; ++i)
+#pragma unroll
+                    for (int j = 0; j < 4; ++j) acc[i][j] += right_tile[step][y + 16 * i] * left_tile[step][x + 16 * j];
+        }
+        const std::int64_t first_right = task.right_row + (reduction == Reduction::along_k ? 0 : static_cast<std::int64_t>(task.group) * shape.right_extent);
+        for (int i = 0; i < 4; ++i) {
+            for (int j = 0; j < 4; ++j) {
+                const int row = y + 16 * i, column = task.left_row + x + 16 * j;
+                if (row >= task.right_valid || column >= shape.left_extent) continue;
+                const std::int64_t index = (first_right + row) * shape.left_extent + column;
+                if (output == GenericOutput::bf16) static_cast<__nv_bfloat16*>(out)[index] = __float2bfloat16_rn(acc[i][j]);
+                else if (output == GenericOutput::f32) static_cast<float*>(out)[index] = acc[i][j];
+                else static_cast<float*>(out)[index] += acc[i][j];
+            }
+        }
+    }
+}
+
+}  // namespace octet::cuda
