@@ -68,7 +68,8 @@ std::size_t weight_workspace_bytes(Device device, std::int64_t experts, std::int
 void quantize_rows(ConstTensorView x, const QuantizeOptions& options, QuantizedView out, const Execution& on = {});
 
 // Along tokens: every column of every group has its own scale or scales; the data is transposed and each group starts
-// on a multiple of `alignment` (a multiple of the block, for blockwise and mx) and ends in zeros.
+// on a multiple of `alignment` (a multiple of the block, for blockwise and mx) and ends in zeros. Columns past the last
+// group are left as they are.
 void quantize_columns(ConstTensorView x, Groups groups, std::int64_t alignment, const QuantizeOptions& options,
                       QuantizedView out, const Execution& on = {});
 
@@ -118,6 +119,7 @@ constexpr std::int64_t swizzled_columns(std::int64_t columns) { return round_up(
 constexpr std::int64_t swizzled_group_rows(std::int64_t rows, std::int64_t groups) {
     return padded_bound(rows, groups, 128);
 }
+// Back again, rows that no group owns are left as they are.
 void swizzle_scales(ConstTensorView scale, TensorView blocked, const Execution& on = {});
 void unswizzle_scales(ConstTensorView blocked, TensorView scale, const Execution& on = {});
 void swizzle_group_scales(ConstTensorView scale, Groups groups, TensorView blocked, const Execution& on = {});
