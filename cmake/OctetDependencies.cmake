@@ -40,6 +40,16 @@ add_library(octet_openblas INTERFACE)
 target_include_directories(octet_openblas SYSTEM INTERFACE ${OPENBLAS_INCLUDE_DIR})
 target_link_libraries(octet_openblas INTERFACE ${OPENBLAS_LIBRARY} Threads::Threads)
 
+# SentencePiece: tokens of the trainer, on request. A bundle does without: there is no static library to rely on.
+find_path(SENTENCEPIECE_INCLUDE_DIR sentencepiece_processor.h)
+find_library(SENTENCEPIECE_LIBRARY NAMES sentencepiece)
+set(OCTET_HAVE_SENTENCEPIECE OFF)
+if(SENTENCEPIECE_INCLUDE_DIR AND SENTENCEPIECE_LIBRARY AND NOT OCTET_BUNDLE)
+    set(OCTET_HAVE_SENTENCEPIECE ON)
+endif()
+octet_report("SentencePiece (tokens)" "${OCTET_HAVE_SENTENCEPIECE}" "${SENTENCEPIECE_LIBRARY}"
+             "the trainer reads bytes and files of tokens (Debian: libsentencepiece-dev)")
+
 if(OCTET_TOOLS)
     find_package(CLI11 REQUIRED)
     octet_report("CLI11 (command line)" TRUE "${CLI11_VERSION}" "")

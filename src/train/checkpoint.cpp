@@ -163,6 +163,10 @@ void Checkpoint::load_model(const std::vector<StoredTensor>& tensors) const {
     model.copy_to(tensors);
 }
 
+void Checkpoint::verify() const {
+    for (const auto& [name, written] : state_.files) open(name);
+}
+
 std::string first_model_difference(const std::string& stored_toml, const std::string& given_toml) {
     const auto model_lines = [](const std::string& toml) {
         std::vector<std::string> lines;

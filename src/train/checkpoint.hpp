@@ -46,6 +46,7 @@ public:
     // Every check is made before the first element is copied. Throws naming the file and what is wrong with it.
     void load(const CheckpointTensors& tensors) const;
     void load_model(const std::vector<StoredTensor>& model) const;
+    void verify() const;  // every file's size, checksum and header
 
 private:
     SafetensorsFile open(const std::string& name) const;

@@ -1,4 +1,4 @@
-// octet info: what this build has and what this machine offers it.
+// octet info: what this build has and what this machine offers it; with --model, what a model needs.
 #include <fmt/core.h>
 
 #include "commands.hpp"
@@ -6,6 +6,9 @@
 #include "machine.hpp"
 #include "octet/device.hpp"
 #include "octet_build_info.hpp"
+#include "train/checkpoint.hpp"
+#include "train/config.hpp"
+#include "train_progress.hpp"
 
 namespace octet::tool {
 namespace {
@@ -34,13 +37,81 @@ int info(bool as_json) {
     return 0;
 }
 
+// What a model needs, computed from its description: nothing is allocated.
+int info_model(const std::string& model, std::int64_t layers, bool as_json) {
+    train::Config config = train::load_config(model);
+    if (layers > 0) config.model = train::with_layers(config.model, layers);
+    const train::ModelCounts counts = train::count(config.model);
+    if (as_json) {
+        const nlohmann::json out = {{"model", config.name},
+                                    {"layers", config.model.layers},
+                                    {"parameters", counts.parameters},
+                                    {"active_parameters", counts.active_parameters},
+                                    {"expert_parameters", counts.expert_parameters},
+                                    {"forward_flops_per_token", counts.forward_flops_per_token},
+                                    {"training_flops_per_token", counts.training_flops_per_token},
+                                    {"weight_bytes", counts.weight_bytes},
+                                    {"gradient_bytes", counts.gradient_bytes},
+                                    {"optimizer_bytes", counts.optimizer_bytes}};
+        fmt::print("{}\n", out.dump(2));
+        return 0;
+    }
+    const auto bytes = [](std::int64_t value) { return bytes_text(static_cast<double>(value)); };
+    const double all = static_cast<double>(counts.parameters);
+    fmt::print("{}\n", train::to_toml(config));
+    fmt::print("parameters         {:>14}  ({:.3f} B)\n", counts.parameters, all / 1e9);
+    fmt::print("  in experts       {:>14}  ({:.1f}%)\n", counts.expert_parameters,
+               100 * static_cast<double>(counts.expert_parameters) / all);
+    fmt::print("  active a token   {:>14}  ({:.1f}%)\n", counts.active_parameters,
+               100 * static_cast<double>(counts.active_parameters) / all);
+    fmt::print("FLOPs a token      {:>14.3e}  forward\n", counts.forward_flops_per_token);
+    fmt::print("                   {:>14.3e}  forward and backward\n", counts.training_flops_per_token);
+    fmt::print("memory to train    {:>14}  weights {} + gradients {} + moments {}, all f32; activations besides\n",
+               bytes(counts.training_bytes()), bytes(counts.weight_bytes), bytes(counts.gradient_bytes),
+               bytes(counts.optimizer_bytes));
+    fmt::print("a checkpoint       {:>14}\n", bytes(counts.weight_bytes + counts.optimizer_bytes));
+    return 0;
+}
+
+int info_checkpoint(const std::string& folder) {
+    const train::Checkpoint checkpoint(train::find_checkpoint(folder));
+    checkpoint.verify();
+    const train::CheckpointState& state = checkpoint.state();
+    fmt::print("checkpoint  {}\n", checkpoint.folder().string());
+    fmt::print("step        {} ({} tokens seen)\n", state.step, state.tokens_seen);
+    fmt::print("recipe      {}, dense {}, activations {}\n", state.recipe, state.dense_recipe, state.activations);
+    fmt::print("data        {} as {}, window {}, seed {}\n", state.data.path, state.data.tokenizer, state.data.position,
+               state.data.seed);
+    for (const auto& [name, file] : state.files)
+        fmt::print("file        {:<22} {:>10}  xxh64 {}, as written\n", name,
+                   bytes_text(static_cast<double>(file.bytes)), train::hex(file.checksum));
+    return 0;
+}
+
 }  // namespace
 
 void add_info(CLI::App& program, Chosen& chosen) {
     CLI::App* command = program.add_subcommand("info", "Devices, backends compiled in, and versions");
     auto json = std::make_shared<bool>(false);
     command->add_flag("--json", *json, "Print JSON");
-    command->callback([=, &chosen] { chosen.run = [=] { return info(*json); }; });
+    auto model = std::make_shared<std::string>();
+    auto layers = std::make_shared<std::int64_t>(0);
+    command->add_option("--model", *model,
+                        "A preset or a TOML file: print its parameters, memory and FLOPs, without making it");
+    command->add_option("--layers", *layers, "With --model: only so many of its layers")->needs("--model");
+    auto checkpoint = std::make_shared<std::string>();
+    command->add_option("--checkpoint", *checkpoint, "A run's folder or a checkpoint's: check every byte of it")
+        ->excludes("--model");
+    command->footer(
+        "Examples:\n"
+        "  octet info --model deepseek-moe-16b\n"
+        "  octet info --checkpoint out/tiny-fp8_rowwise");
+    command->callback([=, &chosen] {
+        chosen.run = [=] {
+            if (!checkpoint->empty()) return info_checkpoint(*checkpoint);
+            return model->empty() ? info(*json) : info_model(*model, *layers, *json);
+        };
+    });
 }
 
 }  // namespace octet::tool

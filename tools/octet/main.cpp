@@ -16,6 +16,8 @@ int main(int argc, char** argv) {
         "  octet info              what this build and this machine have\n"
         "  octet verify            every operation against the scalar oracle\n"
         "  octet bench kernels     how fast, as a share of this machine's memory bandwidth\n"
+        "  octet train             a small language model learns in 8 bits; --compare shows it beside its bf16 twin\n"
+        "  octet sample            what it has learnt to write\n"
         "Each command explains itself with --help.");
 
     Chosen chosen;
@@ -23,6 +25,8 @@ int main(int argc, char** argv) {
     add_info(program, chosen);
     add_verify(program, chosen);
     add_bench(program, chosen);
+    add_train(program, chosen);
+    add_sample(program, chosen);
     try {
         program.parse(argc, argv);
     } catch (const CLI::ParseError& error) {
