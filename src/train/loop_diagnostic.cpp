@@ -1,5 +1,6 @@
 #include "train/loop_diagnostic.hpp"
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -10,7 +11,8 @@ namespace octet::train {
 std::string save_diagnostic(const RunFolder& folder, const Diagnostic& diagnostic, CheckpointState state,
                             const CheckpointTensors& tensors, OwnedBatch& batch) {
     std::ostringstream text;
-    text << "the " << diagnostic.what << " is " << diagnostic.value << " at step " << diagnostic.step << "; ";
+    const std::string value = std::isnan(diagnostic.value) ? "nan" : diagnostic.value > 0 ? "inf" : "-inf";
+    text << "the " << diagnostic.what << " is " << value << " at step " << diagnostic.step << "; ";
     std::string tensor = "unknown";
     if (diagnostic.origin) {
         tensor = diagnostic.origin->tensor;
@@ -28,7 +30,7 @@ std::string save_diagnostic(const RunFolder& folder, const Diagnostic& diagnosti
         write_safetensors(place / "batch.safetensors", stored_batch, {});
         nlohmann::json out = {{"step", diagnostic.step},
                               {"what", diagnostic.what},
-                              {"value", std::to_string(diagnostic.value)},
+                              {"value", value},
                               {"tensor", tensor},
                               {"layer", diagnostic.origin ? diagnostic.origin->layer : -1},
                               {"checkpoint", saved.filename().string()},

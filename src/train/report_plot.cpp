@@ -92,7 +92,9 @@ std::string draw(const HeatPlot& plot) {
     for (std::size_t r = 0; r < plot.values.size(); ++r)
         for (std::size_t c = 0; c < plot.x.size(); ++c)
             script += number(plot.x[c]) + formatted(" %zu ", r) + number(plot.values[r][c]) + "\n";
-    script += "E\nplot $m using 1:2:3 with image\n";
+    // A viewer may blur an embedded image; rectangles stay sharp, while there are not too many of them.
+    const bool few = plot.rows.size() * plot.x.size() <= 20000;
+    script += formatted("E\nset autoscale xfix\nplot $m using 1:2:3 with image%s\n", few ? " pixels" : "");
     return run_gnuplot(script);
 }
 

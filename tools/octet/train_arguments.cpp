@@ -20,6 +20,8 @@ std::string joined(const std::vector<std::string>& words) {
 }  // namespace
 
 void add_train_options(CLI::App& command, TrainArguments& a) {
+    // An argument given again replaces the first, so that a script's choices can be overridden at its end.
+    command.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
     const std::string presets = joined(train::preset_names());
     command.add_option("model", a.model, "A preset (" + presets + ") or a TOML file")->capture_default_str();
     command
