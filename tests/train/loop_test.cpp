@@ -1,0 +1,169 @@
+#include "train/loop.hpp"
+
+#include <gtest/gtest.h>
+
+#include "octet/error.hpp"
+#include "temporary_folder.hpp"
+#include "train/checkpoint.hpp"
+#include "train/report.hpp"
+#include "train/report_summary.hpp"
+
+namespace octet::train {
+namespace {
+
+using testing::error_of;
+using testing::read_text;
+using testing::TemporaryFolder;
+using testing::write_text;
+
+constexpr const char* toy = R"([model]
+vocabulary = 256
+layers = 2
+hidden = 32
+heads = 2
+kv_heads = 1
+head_dim = 16
+sequence_length = 16
+tied_head = true
+
+[experts]
+count = 4
+per_token = 2
+shared = 1
+intermediate = 32
+
+[router]
+balance = "bias"
+
+[training]
+steps = 12
+batch = 2
+accumulate = 2
+warmup_steps = 2
+)";
+
+struct Watched : RunObserver {
+    std::vector<double> losses;
+    std::vector<EvalMetrics> evaluations;
+    std::vector<std::string> notes;
+    std::int64_t stop_after = -1;
+    void stepped(const StepMetrics& m) override { losses.push_back(m.loss); }
+    void evaluated(const EvalMetrics& m) override { evaluations.push_back(m); }
+    void noted(const std::string& text) override { notes.push_back(text); }
+    RunResult follow(const RunOptions& options) {
+        return run(options, *this, [&] { return static_cast<std::int64_t>(losses.size()) == stop_after; });
+    }
+};
+
+class Loop : public ::testing::Test {
+protected:
+    TemporaryFolder folder;
+    RunOptions options(const std::string& out, RecipeKind recipe = RecipeKind::fp8_rowwise) {
+        std::string text;
+        for (int i = 0; i < 100; ++i) text += "line " + std::to_string(i) + " of a text to be learnt\n";
+        write_text(folder / "text.txt", text);
+        RunOptions options;
+        options.config = parse_config(toy, "toy");
+        options.model.recipe = Recipe::of(recipe);
+        options.model.threads = 1;
+        options.corpus = {folder / "text.txt", "auto", 256, folder / "tokens"};
+        options.folder = folder / out;
+        options.eval_every = 5;
+        options.eval_windows = 3;
+        options.checkpoint_every = 4;
+        options.observe_every = 6;
+        return options;
+    }
+};
+
+TEST_F(Loop, InterruptedAnywhereResumesToTheSameBits) {
+    for (const RecipeKind recipe : {RecipeKind::bf16, RecipeKind::mxfp8}) {
+        Watched whole;
+        const std::string name = std::string(octet::name(recipe));
+        EXPECT_EQ(whole.follow(options(name, recipe)).end, RunEnd::finished);
+        ASSERT_EQ(whole.losses.size(), 12u);
+        const std::string expected = read_text(folder / (name + "/checkpoints/step-00000012/model.safetensors"));
+        for (const std::int64_t at : {1, 5, 11}) {
+            const std::string out = name + std::to_string(at);
+            Watched first, second;
+            first.stop_after = at;
+            const RunResult stopped = first.follow(options(out, recipe));
+            EXPECT_EQ(stopped.end, RunEnd::interrupted);
+            EXPECT_EQ(stopped.step, at);
+            RunOptions again = options(out, recipe);
+            again.start = Start::resume;
+            EXPECT_EQ(second.follow(again).step, 12);
+            first.losses.insert(first.losses.end(), second.losses.begin(), second.losses.end());
+            EXPECT_EQ(first.losses, whole.losses) << out;
+            EXPECT_EQ(read_text(folder / (out + "/checkpoints/step-00000012/model.safetensors")), expected) << out;
+        }
+    }
+}
+
+TEST_F(Loop, WritesDownWhatHappened) {
+    Watched watched;
+    watched.follow(options("run"));
+    const RunRecord record = read_metrics(folder / "run/metrics.jsonl");
+    ASSERT_EQ(record.steps.size(), 12u);
+    for (std::size_t i = 0; i < 12; ++i) {
+        const StepMetrics& step = record.steps[i];
+        EXPECT_EQ(step.step, static_cast<std::int64_t>(i) + 1);
+        EXPECT_EQ(step.loss, watched.losses[i]);  // the same bits, through text
+        EXPECT_EQ(step.tokens, 2 * 2 * 16);
+        EXPECT_GE(step.imbalance(), 1.0);
+        EXPECT_EQ(step.scales.empty(), i != 0 && i != 5 && i != 11);
+        ASSERT_EQ(step.tokens_per_expert.size(), 2u);
+        std::int64_t routed = 0;
+        for (const std::int64_t tokens : step.tokens_per_expert[0]) routed += tokens;
+        EXPECT_EQ(routed, step.tokens * 2);
+    }
+    ASSERT_EQ(record.evaluations.size(), 3u);  // 5, 10 and the last
+    EXPECT_EQ(record.evaluations[2].step, 12);
+    EXPECT_EQ(record.evaluations[2].loss, watched.evaluations[2].loss);
+    EXPECT_EQ(record.description.recipe, "fp8_rowwise");
+    EXPECT_GT(record.description.unigram_entropy, 1.0);
+    EXPECT_EQ(parse_config(read_text(folder / "run/config.toml"), "toy").model, parse_config(toy, "toy").model);
+}
+
+TEST_F(Loop, RefusesARunThatIsThere) {
+    Watched watched;
+    watched.follow(options("run"));
+    EXPECT_NE(error_of([&] { watched.follow(options("run")); }).find("has a run already"), std::string::npos);
+    RunOptions anew = options("run");
+    anew.start = Start::overwrite;
+    anew.config.training.steps = 2;
+    EXPECT_EQ(watched.follow(anew).step, 2);
+    EXPECT_EQ(list_checkpoints(folder / "run/checkpoints").size(), 1u);
+    const RunFolder held(folder / "held", Start::fresh);
+    EXPECT_NE(error_of([&] { RunFolder(folder / "held", Start::fresh); }).find("another octet"), std::string::npos);
+}
+
+TEST_F(Loop, AKilledLineIsLeftOut) {
+    Watched watched;
+    watched.follow(options("run"));
+    std::string text = read_text(folder / "run/metrics.jsonl");
+    write_text(folder / "run/metrics.jsonl", text + "{\"kind\": \"step\", \"st");
+    EXPECT_EQ(read_metrics(folder / "run/metrics.jsonl").steps.size(), 12u);
+    { const MetricsFile kept(folder / "run/metrics.jsonl", 7); }
+    EXPECT_EQ(read_metrics(folder / "run/metrics.jsonl").steps.size(), 7u);
+    EXPECT_EQ(read_metrics(folder / "run/metrics.jsonl").evaluations.size(), 1u);
+    EXPECT_EQ(read_metrics(folder / "run/metrics.jsonl").description.name, "toy");
+}
+
+TEST_F(Loop, ReportsCompareWithBf16) {
+    Watched watched;
+    watched.follow(options("a", RecipeKind::bf16));
+    watched.follow(options("b", RecipeKind::fp8_rowwise));
+    const std::vector<RunRecord> runs = write_report(folder / "report.html", {folder / "a", folder / "b"});
+    const std::vector<RunSummary> summaries = summarize(runs);
+    EXPECT_EQ(summaries[0].train_gap_percent, 0.0);
+    EXPECT_NEAR(summaries[1].train_gap_percent, 100 * (summaries[1].train_loss / summaries[0].train_loss - 1), 1e-9);
+    EXPECT_GT(summaries[0].kept_bytes, 0.0);
+    EXPECT_GT(summaries[1].kept_bytes, 0.0);
+    const std::string page = read_text(folder / "report.html");
+    EXPECT_NE(page.find("fp8_rowwise"), std::string::npos);
+    EXPECT_NE(page.find("</html>"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace octet::train
