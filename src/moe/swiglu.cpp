@@ -4,6 +4,7 @@
 #include <bit>
 
 #include "cpu/parallel.hpp"
+#include "cpu/simd.hpp"
 #include "octet/error.hpp"
 #include "octet/moe.hpp"
 
@@ -85,34 +86,52 @@ struct RowFunctions {
     float (*backward)(const T* gate, const T* up, const T* ds, std::int64_t count, float weight, T* dgate, T* dup);
 };
 
-#define OCTET_SWIGLU(set, attribute)                                                                              \
-    namespace set {                                                                                               \
-    template <class T>                                                                                            \
-    attribute void forward(const T* gate, const T* up, std::int64_t count, float weight, T* s) {                  \
-        forward_row(gate, up, count, weight, s);                                                                  \
-    }                                                                                                             \
-    template <class T>                                                                                            \
-    attribute float backward(const T* gate, const T* up, const T* ds, std::int64_t count, float weight, T* dgate, \
-                             T* dup) {                                                                            \
-        return backward_row(gate, up, ds, count, weight, dgate, dup);                                             \
-    }                                                                                                             \
-    }
-
-OCTET_SWIGLU(baseline, )
+// The same rows, compiled for one instruction set each.
+namespace baseline {
+template <class T>
+void forward(const T* gate, const T* up, std::int64_t count, float weight, T* s) {
+    forward_row(gate, up, count, weight, s);
+}
+template <class T>
+float backward(const T* gate, const T* up, const T* ds, std::int64_t count, float weight, T* dgate, T* dup) {
+    return backward_row(gate, up, ds, count, weight, dgate, dup);
+}
+}  // namespace baseline
 #if defined(__x86_64__)
-OCTET_SWIGLU(avx2, [[gnu::target("avx2")]])
-OCTET_SWIGLU(avx512, [[gnu::target("avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512")]])
+namespace avx2 {
+template <class T>
+[[gnu::target("avx2")]] void forward(const T* gate, const T* up, std::int64_t count, float weight, T* s) {
+    forward_row(gate, up, count, weight, s);
+}
+template <class T>
+[[gnu::target("avx2")]] float backward(const T* gate, const T* up, const T* ds, std::int64_t count, float weight,
+                                       T* dgate, T* dup) {
+    return backward_row(gate, up, ds, count, weight, dgate, dup);
+}
+}  // namespace avx2
+namespace avx512 {
+template <class T>
+[[gnu::target("avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512")]] void forward(const T* gate, const T* up,
+                                                                                           std::int64_t count,
+                                                                                           float weight, T* s) {
+    forward_row(gate, up, count, weight, s);
+}
+template <class T>
+[[gnu::target("avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512")]] float backward(
+    const T* gate, const T* up, const T* ds, std::int64_t count, float weight, T* dgate, T* dup) {
+    return backward_row(gate, up, ds, count, weight, dgate, dup);
+}
+}  // namespace avx512
 #endif
-#undef OCTET_SWIGLU
 
 template <class T>
 RowFunctions<T> row_functions() {
 #if defined(__x86_64__)
-    __builtin_cpu_init();
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-        __builtin_cpu_supports("avx512vl"))
-        return {avx512::forward<T>, avx512::backward<T>};
-    if (__builtin_cpu_supports("avx2")) return {avx2::forward<T>, avx2::backward<T>};
+    switch (cpu::active_target()) {
+        case cpu::Target::avx512: return {avx512::forward<T>, avx512::backward<T>};
+        case cpu::Target::avx2: return {avx2::forward<T>, avx2::backward<T>};
+        case cpu::Target::baseline: break;
+    }
 #endif
     return {baseline::forward<T>, baseline::backward<T>};
 }

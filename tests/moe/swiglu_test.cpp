@@ -1,41 +1,47 @@
 // SwiGLU with the router's weight, against f64.
 #include <gtest/gtest.h>
 
+#include "cpu/simd.hpp"
+
 #include "moe/layer_f64.hpp"
 
 namespace octet::testing {
 namespace {
 
 TEST(Swiglu, ForwardAndBackwardAgreeWithF64) {
-    Random random(51);
-    for (const std::int64_t h : {1, 15, 16, 100, 333}) {
-        const std::int64_t m = 9;
-        const Tensor gate_up = make_normal(Format::f32, {m, 2 * h}, random, 4.0f),
-                     ds = make_normal(Format::f32, {m, h}, random);
-        const Tensor weights = make_normal(Format::f32, {m}, random);
-        Tensor s = make_poisoned(Format::f32, {m, h}), d = make_poisoned(Format::f32, {m, 2 * h}),
-               dw = make_poisoned(Format::f32, {m});
-        swiglu(gate_up, weights.as<float>(), s);
-        swiglu_backward(gate_up, weights.as<float>(), ds, d, dw.as<float>());
-        std::vector<double> s_want, d_want, dw_want;
-        for (std::int64_t i = 0; i < m; ++i) {
-            const double weight = double(weights.as<float>()[i]);
-            std::vector<double> dup;
-            double sum = 0;
-            for (std::int64_t j = 0; j < h; ++j) {
-                const double g = double(load(gate_up.view(), i, j)), u = double(load(gate_up.view(), i, h + j));
-                const double up = double(load(ds.view(), i, j)), sig = 1 / (1 + std::exp(-g)), silu = g * sig;
-                s_want.push_back(weight * silu * u);
-                d_want.push_back(up * weight * u * (sig * (1 + g * (1 - sig))));
-                dup.push_back(up * weight * silu);
-                sum += up * silu * u;
+    for (const cpu::Target target : cpu::supported_targets()) {
+        const cpu::ForcedTarget forced(target);
+        SCOPED_TRACE(cpu::name(target));
+        Random random(51);
+        for (const std::int64_t h : {1, 15, 16, 100, 333}) {
+            const std::int64_t m = 9;
+            const Tensor gate_up = make_normal(Format::f32, {m, 2 * h}, random, 4.0f),
+                         ds = make_normal(Format::f32, {m, h}, random);
+            const Tensor weights = make_normal(Format::f32, {m}, random);
+            Tensor s = make_poisoned(Format::f32, {m, h}), d = make_poisoned(Format::f32, {m, 2 * h}),
+                   dw = make_poisoned(Format::f32, {m});
+            swiglu(gate_up, weights.as<float>(), s);
+            swiglu_backward(gate_up, weights.as<float>(), ds, d, dw.as<float>());
+            std::vector<double> s_want, d_want, dw_want;
+            for (std::int64_t i = 0; i < m; ++i) {
+                const double weight = double(weights.as<float>()[i]);
+                std::vector<double> dup;
+                double sum = 0;
+                for (std::int64_t j = 0; j < h; ++j) {
+                    const double g = double(load(gate_up.view(), i, j)), u = double(load(gate_up.view(), i, h + j));
+                    const double up = double(load(ds.view(), i, j)), sig = 1 / (1 + std::exp(-g)), silu = g * sig;
+                    s_want.push_back(weight * silu * u);
+                    d_want.push_back(up * weight * u * (sig * (1 + g * (1 - sig))));
+                    dup.push_back(up * weight * silu);
+                    sum += up * silu * u;
+                }
+                d_want.insert(d_want.end(), dup.begin(), dup.end());
+                dw_want.push_back(sum);
             }
-            d_want.insert(d_want.end(), dup.begin(), dup.end());
-            dw_want.push_back(sum);
+            EXPECT_FALSE(!(relative_error(to_doubles(s), s_want) <= 3e-7)) << relative_error(to_doubles(s), s_want);
+            EXPECT_FALSE(!(relative_error(to_doubles(d), d_want) <= 3e-7)) << relative_error(to_doubles(d), d_want);
+            EXPECT_FALSE(!(relative_error(to_doubles(dw), dw_want) <= 1e-6)) << relative_error(to_doubles(dw), dw_want);
         }
-        EXPECT_FALSE(!(relative_error(to_doubles(s), s_want) <= 3e-7)) << relative_error(to_doubles(s), s_want);
-        EXPECT_FALSE(!(relative_error(to_doubles(d), d_want) <= 3e-7)) << relative_error(to_doubles(d), d_want);
-        EXPECT_FALSE(!(relative_error(to_doubles(dw), dw_want) <= 1e-6)) << relative_error(to_doubles(dw), dw_want);
     }
 }
 
