@@ -42,27 +42,26 @@ ConstQuantizedView QuantizedTensor::view() const {
 
 QuantizedView QuantizedTensor::reshape_rows(const QuantizeOptions& options, std::int64_t tokens, std::int64_t features,
                                             Device device) {
-    if (options.scaling == Scaling::rowwise) return reshape(options, {tokens, features}, {tokens}, device);
-    return reshape(options, {tokens, features}, {tokens, ceil_div(features, block_of(options.scaling))}, device);
+    const std::int64_t block = block_of(options.scaling);
+    if (block == 0) return reshape(options, {tokens, features}, {tokens}, device);
+    return reshape(options, {tokens, features}, {tokens, ceil_div(features, block)}, device);
 }
 
 QuantizedView QuantizedTensor::reshape_columns(const QuantizeOptions& options, std::int64_t tokens, std::int64_t groups,
                                                std::int64_t alignment, std::int64_t features, Device device) {
     const std::int64_t padded = padded_bound(tokens, groups, alignment);
-    if (options.scaling == Scaling::rowwise) return reshape(options, {features, padded}, {groups, features}, device);
-    return reshape(options, {features, padded}, {features, padded / block_of(options.scaling)}, device);
+    const std::int64_t block = block_of(options.scaling);
+    if (block == 0) return reshape(options, {features, padded}, {groups, features}, device);
+    return reshape(options, {features, padded}, {features, padded / block}, device);
 }
 
 QuantizedView QuantizedTensor::reshape_weights(const QuantizeOptions& options, std::int64_t experts, std::int64_t rows,
                                                std::int64_t columns, Device device) {
     const std::int64_t block = block_of(options.scaling);
-    switch (options.scaling) {
-        case Scaling::rowwise: return reshape(options, {experts, rows, columns}, {experts, rows}, device);
-        case Scaling::blockwise:
-            return reshape(options, {experts, rows, columns},
-                           {experts, ceil_div(rows, block), ceil_div(columns, block)}, device);
-        case Scaling::mx: break;
-    }
+    if (block == 0) return reshape(options, {experts, rows, columns}, {experts, rows}, device);
+    if (options.scaling == Scaling::blockwise)
+        return reshape(options, {experts, rows, columns}, {experts, ceil_div(rows, block), ceil_div(columns, block)},
+                       device);
     return reshape(options, {experts, rows, columns}, {experts, rows, ceil_div(columns, block)}, device);
 }
 
