@@ -77,18 +77,17 @@ int sample(const SampleArguments& arguments) {
     const train::InterruptGuard guard;
     train::Random random(arguments.seed);
     std::vector<float> logits(static_cast<std::size_t>(config.model.vocabulary));
-    fmt::print("{}", arguments.prompt);
-    std::size_t said = text.size();
-    std::string pending;
+    std::string said = tokenizer->decode(text);
+    fmt::print("{}", said);
     for (std::int64_t i = 0; i < arguments.tokens && !train::InterruptGuard::requested(); ++i) {
         const std::size_t length = std::min(text.size(), static_cast<std::size_t>(config.model.sequence_length));
         const std::span<const std::int32_t> window = std::span(text).last(length);
         model.next_logits({window, window, 1, static_cast<std::int64_t>(length)}, logits);
         text.push_back(draw(logits, arguments, random));
-        // Pieces join differently than they stand alone, so the new part is what the whole decodes to beyond the old.
-        const std::string whole = tokenizer->decode(std::span(text).subspan(said));
-        if (whole.size() > pending.size()) fmt::print("{}", whole.substr(pending.size()));
-        pending = whole;
+        // Pieces join differently than they stand alone, so what is new is what the whole now decodes to.
+        const std::string whole = tokenizer->decode(text);
+        if (whole.size() > said.size()) fmt::print("{}", whole.substr(said.size()));
+        said = whole;
         std::fflush(stdout);
     }
     fmt::print("\n");
