@@ -599,6 +599,8 @@ int main(int argc, char** argv) try {
         int value = 0;
         const auto key = [&](const char* name) { return std::sscanf(argv[i], (std::string(name) + "=%d").c_str(), &value) == 1; };
         if (key("rows_vectors")) tuning.rows_vectors = value;
+        if (key("fused_share")) tuning.fused_share = value;
+        if (key("fused_pair_share")) tuning.fused_pair_share = value;
         if (key("alternate_mb")) tuning.alternate_bytes = static_cast<i64>(value) << 20;
         if (key("lag_mb")) tuning.lag_bytes = static_cast<i64>(value) << 20;
         if (key("tile_blocks")) tuning.tile_blocks = value;

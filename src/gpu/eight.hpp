@@ -48,7 +48,7 @@ OCTET_GPU Eight<In> load_eight(Thread& t, const typename In::Element* from) {
 
 // The first `count` of eight elements, one by one; the others are zero.
 template <class In, class Thread>
-OCTET_GPU Eight<In> load_some(Thread& t, const typename In::Element* from, i32 count) {
+OCTET_GPU_RARE Eight<In> load_some(Thread& t, const typename In::Element* from, i32 count) {
     Eight<In> x;
     OCTET_UNROLL
     for (int i = 0; i < In::words; ++i) x.word[i] = 0;

@@ -88,17 +88,16 @@ void launch_rows(Runner& runner, RowsParams p) {
         const i64 rows_here = 256 / team;
         runner.template launch<RowsKernel<In, Codec, scaling, decltype(vectors)::value>>(ceil_div(p.total_rows, rows_here), p);
     };
-    if constexpr (scaling != Scaling::rowwise) {
-        const int team = eights >= 128 ? 256 : eights >= 64 ? 128 : 64;
-        if (eights > 2 * team) go(std::integral_constant<int, 4>{}, team);
-        else go(std::integral_constant<int, 2>{}, team);
+    // The narrowest team whose registers hold the row.
+    int team = 32;
+    const i64 most = In::words == 8 ? 4 : runner.tuning().rows_vectors;
+    while (team < 256 && ceil_div(eights, team) > most) team *= 2;
+    const i64 vectors = ceil_div(eights, team);
+    if (vectors <= 2) return go(std::integral_constant<int, 2>{}, team);
+    if constexpr (In::words == 8) {
+        go(std::integral_constant<int, 4>{}, team);  // eight f32 are as many registers as sixteen bf16
     } else {
-        // The narrowest team whose registers hold the row.
-        int team = 32;
-        while (team < 256 && ceil_div(eights, team) > runner.tuning().rows_vectors) team *= 2;
-        const i64 vectors = ceil_div(eights, team);
-        if (vectors <= 2) go(std::integral_constant<int, 2>{}, team);
-        else if (vectors <= 4 || In::words == 8) go(std::integral_constant<int, 4>{}, team);
+        if (vectors <= 4) go(std::integral_constant<int, 4>{}, team);
         else if (vectors <= 5) go(std::integral_constant<int, 5>{}, team);
         else if (vectors <= 6) go(std::integral_constant<int, 6>{}, team);
         else if (vectors <= 7) go(std::integral_constant<int, 7>{}, team);
@@ -187,14 +186,20 @@ void launch_tiles(Runner& runner, const TileJob& job, bool with_rows) {
     plan.uniform_rows = job.uniform_rows;
     plan.alignment = job.alignment;
     plan.tile_rows = tile;
+    plan.chunk_rows = Kernel::chunk;
     plan.column_tiles = p.column_tiles;
     plan.exchange = !Kernel::exchanges ? 0 : with_rows ? 2 : 1;
     plan.rest = with_rows && job.ends;
+    // How far second visits stay behind the first: enough that nobody waits, little enough for the cache.
     const QuantizerTuning& tuning = runner.tuning();
+    const i64 row_bytes = std::max<i64>(1, p.columns_in_all * bytes_of(job.input));
+    const i64 all = job.ends ? job.rows : job.uniform_rows;
     const i64 share = with_rows ? tuning.fused_pair_share : tuning.fused_share;
     plan.fused_tiles = share == 0 ? 0 : blocks / share;
-    if (!with_rows) plan.fused_tiles = std::max<i64>(plan.fused_tiles, 1);  // a tile on its own needs nobody
-    plan.lag = tuning.lag_bytes / std::max<i64>(1, p.columns_in_all * bytes_of(job.input));
+    plan.lag = tuning.lag_bytes / row_bytes;
+    plan.alternate_rows = tuning.alternate_bytes / row_bytes;
+    const i64 slab_bytes = std::max<i64>(1, std::min(all, ceil_div(2 * all, job.ends ? job.groups : 1)) * tile * bytes_of(job.input));
+    p.lead = plan.lead = static_cast<u32>(std::clamp<i64>(tuning.lag_bytes / slab_bytes, 1, p.column_tiles));
     const i64 all_rows = job.ends ? job.rows : job.groups * job.uniform_rows;
     const WorkspaceSize size = plan.exchange == 0 ? ranges_workspace(job.groups)
                                : with_rows        ? pair_workspace(all_rows, p.columns_in_all, job.groups)
@@ -205,7 +210,7 @@ void launch_tiles(Runner& runner, const TileJob& job, bool with_rows) {
     // No more blocks than there can be items.
     const i64 row_tiles = job.ends ? ceil_div(padded_bound(job.rows, job.groups, job.alignment), tile) + job.groups + 1
                                    : job.groups * ceil_div(job.uniform_rows, tile);
-    const i64 used = std::clamp<i64>(row_tiles * p.column_tiles, 1, blocks);
+    const i64 used = std::clamp<i64>(2 * row_tiles * p.column_tiles, 1, blocks);
     if (plan.exchange) runner.template launch_together<Kernel>(used, p);
     else runner.template launch<Kernel>(used, p);
 }
@@ -248,6 +253,7 @@ inline void set_input(TileOperand& o, const ConstTensorView& x) {
 }
 
 inline void set_token_columns(TileOperand& o, const QuantizedView& out, i64 alignment, const QuantizeOptions& options) {
+    o.columns_wanted = 1;
     o.column_data = static_cast<u8*>(out.data.data);
     o.column_data_stride[1] = out.data.stride(0);
     o.column_data_aligned = rows_aligned(out.data) && alignment % 16 == 0;
@@ -305,6 +311,7 @@ void quantize_transposed(Runner& runner, ConstTensorView x, Groups groups, i64 a
     p.x = x.data;
     p.x_stride = x.stride(0);
     p.features = x.size(0);
+    p.tokens = x.size(1);
     p.data = static_cast<u8*>(out.data.data);
     p.data_stride = out.data.stride(0);
     p.scale = options.scaling == Scaling::rowwise ? detail::scale_out(out, 0, 1, -1) : detail::scale_out(out, -1, 0, 1);
@@ -312,7 +319,9 @@ void quantize_transposed(Runner& runner, ConstTensorView x, Groups groups, i64 a
     p.groups = groups.count;
     p.aligned = detail::rows_aligned(x);
     p.plan = detail::plan_ranges(runner, groups, x.size(1), alignment);
-    const i64 blocks = groups.count * ceil_div(p.features, 8);
+    // Long rows keep a block busy one by one; short ones should come in numbers, while there are blocks enough.
+    p.features_a_block = static_cast<i32>(std::clamp<i64>(groups.count * p.features / 2048, 8, 32));
+    const i64 blocks = groups.count * ceil_div(p.features, p.features_a_block);
     detail::with_input(x.format, [&](auto in) {
         using In = typename decltype(in)::type;
         switch (options.scaling) {
@@ -341,6 +350,7 @@ void quantize_weights(Runner& runner, ConstTensorView w, const QuantizeOptions& 
     detail::set_input(p.operand[0], w);
     if (has_n) {
         TileOperand& o = p.operand[0];
+        o.columns_wanted = 1;
         o.column_data = static_cast<u8*>(along_n.data.data);
         o.column_data_stride[0] = along_n.data.stride(0);
         o.column_data_stride[1] = along_n.data.stride(1);

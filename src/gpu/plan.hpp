@@ -4,11 +4,15 @@
 // that the main kernel shares between its blocks. Offsets that decrease or run past the last row are clamped: a bad
 // router gives wrong numbers, never a write out of bounds.
 //
-// Items are numbered so that blocks may take them in order. A group whose tiles exchange maxima is visited in one of two
-// ways: `fused` (its tiles wait for each other holding their elements; only for groups of at most `fused_tiles` tiles),
-// or `split` (all its tiles are read for their maxima first, then read again and cast, from the L2 cache if the group is
-// small enough). Between a split group's two visits the next groups' first items go ahead, up to `lag` rows of them, so
-// that nobody waits.
+// Items are numbered so that blocks may take them in order. Where the tiles of a group, or of a group's column tile, are no
+// more than the blocks that run at once, they are fused: read once, and held until all of them have handed in their maxima.
+// A larger group is visited twice: first
+// items read a tile for its maxima, second items read it again, from the L2 cache where it is
+// still there, and cast it. Second items wait until the first ones of their slab are counted in; these have lower numbers,
+// so nobody waits for ever, whatever else runs on the device. To have nobody wait at all, and the cache still hold what
+// was read first, second items follow some megabytes behind:
+//   - lagged: after the first items of the following groups, up to `lag` rows of them;
+//   - alternating (one group too large for the cache, scales along columns only): column tile by column tile.
 #pragma once
 
 #include "gpu/simt.hpp"
@@ -17,14 +21,22 @@ namespace octet::gpu {
 
 using namespace octet::simt;
 
+enum class GroupOrder : u32 {
+    once,         // nothing is exchanged: tiles are cast as they are read
+    fused,        // tiles wait for each other holding what they read
+    lagged,
+    alternating,
+};
+
 struct Group {
     i64 begin;         // first row
     i64 padded_begin;  // first column of the transposed data
     i64 position;      // rows of all groups before this one
     i32 rows;
     i32 padded_rows;
-    u32 row_tiles;
-    u32 fused;         // 1: one visit
+    u32 row_tiles;       // of 128 rows, padding included
+    u32 row_chunks;      // first items down a column tile
+    u32 order;           // GroupOrder
     u32 firsts_before;   // first items of the groups before this one
     u32 seconds_before;  // second items of them
 };
@@ -45,10 +57,13 @@ struct PlanParams {
     i64 rows;            // of the tensor
     i64 uniform_rows;
     i64 alignment;
-    i64 tile_rows;       // 0: no items are wanted, only ranges
-    i64 column_tiles;
-    i64 fused_tiles;     // 0: every group is split, unless nothing is exchanged
-    i64 lag;
+    i32 tile_rows;       // 0: no items are wanted, only ranges
+    i32 chunk_rows;
+    u32 column_tiles;
+    u32 lead;            // column tiles that first items are ahead by, where they alternate
+    i64 lag;             // rows that first items are ahead by, where they do not
+    i64 fused_tiles;     // tiles that may wait for each other
+    i64 alternate_rows;  // groups of more rows than this alternate, where they may
     i32 exchange;        // 0: tiles are on their own; 1: along columns, a slab is a group's column tile;
                          // 2: along both, a slab is a group
     i32 rest;            // 1: rows past the last group make items too
@@ -61,8 +76,11 @@ struct PlanKernel {
     static constexpr int blocks_per_core = 1;
     using Params = PlanParams;
 
+    struct Three {
+        i64 value[3];
+    };
     struct Shared {
-        i64 scan[2][threads];
+        Three scan[2][threads];
     };
 
     template <class Thread>
@@ -76,14 +94,13 @@ struct PlanKernel {
         if (t.block() == 0) ranges_and_items(t, p, s);
     }
 
-    // Items of a group's first visit (its only one, where it is fused or nothing is exchanged), and of its second.
-    // Along columns the two visits of a split group alternate slab by slab, and all count as first.
     OCTET_GPU static u32 first_items(const Params& p, const Group& group) {
-        const u32 tiles = group.row_tiles * static_cast<u32>(p.column_tiles);
-        return p.exchange == 1 && !group.fused ? 2 * tiles : tiles;
+        const auto order = static_cast<GroupOrder>(group.order);
+        if (order == GroupOrder::once || order == GroupOrder::fused) return group.row_tiles * p.column_tiles;
+        return (group.row_chunks + (order == GroupOrder::alternating ? group.row_tiles : 0)) * p.column_tiles;
     }
     OCTET_GPU static u32 second_items(const Params& p, const Group& group) {
-        return p.exchange == 2 && !group.fused ? group.row_tiles * static_cast<u32>(p.column_tiles) : 0;
+        return static_cast<GroupOrder>(group.order) == GroupOrder::lagged ? group.row_tiles * p.column_tiles : 0;
     }
 
 private:
@@ -95,14 +112,18 @@ private:
     }
 
     OCTET_GPU static void count_tiles(const Params& p, Group& group, bool owned) {
-        group.row_tiles = 0;
-        group.fused = 1;
+        group.row_tiles = group.row_chunks = 0;
+        group.order = static_cast<u32>(GroupOrder::once);
         if (p.tile_rows == 0 || (!owned && !p.rest)) return;
-        const i64 reach = group.padded_rows > group.rows ? group.padded_rows : group.rows;
-        i64 tiles = (reach + p.tile_rows - 1) / p.tile_rows;
-        if (tiles == 0 && owned && p.exchange) tiles = 1;  // an empty group has scales too
-        group.row_tiles = static_cast<u32>(tiles);
-        if (p.exchange) group.fused = (p.exchange == 2 ? tiles * p.column_tiles : tiles) <= p.fused_tiles ? 1 : 0;
+        const i32 reach = group.padded_rows > group.rows ? group.padded_rows : group.rows;
+        group.row_tiles = static_cast<u32>((reach + p.tile_rows - 1) / p.tile_rows);
+        if (!p.exchange) return;
+        if (owned && group.row_tiles == 0) group.row_tiles = 1;  // an empty group has scales too
+        if (p.exchange == 1 && group.row_tiles <= 1) return;
+        group.order = static_cast<u32>(GroupOrder::fused);
+        if ((p.exchange == 2 ? static_cast<i64>(group.row_tiles) * p.column_tiles : group.row_tiles) <= p.fused_tiles) return;
+        group.row_chunks = static_cast<u32>((group.rows + p.chunk_rows - 1) / p.chunk_rows);
+        group.order = static_cast<u32>(p.exchange == 1 && group.rows > p.alternate_rows ? GroupOrder::alternating : GroupOrder::lagged);
     }
 
     // Each thread owns a run of neighbouring groups; scans over the threads join the runs.
@@ -118,7 +139,9 @@ private:
             const i64 end = end_of(t, p, g);
             largest = end > largest ? end : largest;
         }
-        i64 end = before<true>(t, s, largest), padded = 0, firsts = 0, seconds = 0;
+        largest = before(t, s, {{largest, 0, 0}}, true).value[0];
+        i64 end = largest;
+        Three sums{};  // padded rows, first and second items
         for (i64 g = from; g < to; ++g) {
             const bool owned = g < p.groups;
             i64 mine = owned ? end_of(t, p, g) : p.ends ? p.rows : end;
@@ -128,17 +151,17 @@ private:
             group.begin = p.ends ? end : 0;
             group.rows = static_cast<i32>(mine - end);
             group.padded_begin = 0;
-            group.padded_rows = owned ? static_cast<i32>((mine - end + p.alignment - 1) / p.alignment * p.alignment) : 0;
+            const u32 alignment = static_cast<u32>(p.alignment);
+            group.padded_rows = owned ? static_cast<i32>((static_cast<u32>(group.rows) + alignment - 1) / alignment * alignment) : 0;
             count_tiles(p, group, owned);
             groups[g] = group;
             end = mine;
-            padded += p.ends ? group.padded_rows : 0;
-            firsts += first_items(p, group);
-            seconds += second_items(p, group);
+            sums.value[0] += group.padded_rows;
+            sums.value[1] += first_items(p, group);
+            sums.value[2] += second_items(p, group);
         }
-        padded = before<false>(t, s, padded);
-        firsts = before<false>(t, s, firsts);
-        seconds = before<false>(t, s, seconds);
+        sums = before(t, s, sums, false);
+        i64 padded = sums.value[0], firsts = sums.value[1], seconds = sums.value[2];
         for (i64 g = from; g < to; ++g) {
             Group& group = groups[g];
             if (p.ends) group.padded_begin = padded;
@@ -168,7 +191,7 @@ private:
     // Group g's second items follow the first items of group h, the last that starts less than `lag` rows past g's end.
     OCTET_GPU static i64 last_ahead_of(const Params& p, i64 g) {
         const i64 reach = p.plan.group[g].position + p.plan.group[g].rows + p.lag;
-        i64 low = g, high = p.groups;
+        i64 low = g, high = p.exchange ? p.groups : g;
         while (low < high) {
             const i64 middle = (low + high + 1) / 2;
             if (p.plan.group[middle].position < reach) low = middle;
@@ -177,36 +200,38 @@ private:
         return low;
     }
 
-    // The first group whose second items do not come before group h's first ones.
+    // The first group whose second items do not come before group h's first ones: its end reaches within `lag` of h.
     OCTET_GPU static i64 seconds_done_before(const Params& p, i64 h) {
-        i64 low = 0, high = h;
+        const i64 start = p.plan.group[h].position - p.lag;
+        i64 low = 0, high = p.exchange ? h : 0;
         while (low < high) {
             const i64 middle = (low + high) / 2;
-            if (last_ahead_of(p, middle) >= h) high = middle;
+            if (p.plan.group[middle].position + p.plan.group[middle].rows > start) high = middle;
             else low = middle + 1;
         }
         return low;
     }
 
-    // The sum, or the maximum, of what the threads before this one give.
-    template <bool maximum, class Thread>
-    OCTET_GPU static i64 before(Thread& t, Shared& s, i64 value) {
+    // Sums, or maxima, of what the threads before this one give.
+    template <class Thread>
+    OCTET_GPU static Three before(Thread& t, Shared& s, Three value, bool maximum) {
         const int me = t.thread();
         t.store_shared(&s.scan[0][me], value);
         t.barrier();
         int now = 0;
         for (int step = 1; step < threads; step *= 2) {
-            i64 mine = t.load_shared(&s.scan[now][me]);
+            Three mine = t.load_shared(&s.scan[now][me]);
             if (me >= step) {
-                const i64 other = t.load_shared(&s.scan[now][me - step]);
-                if constexpr (maximum) mine = other > mine ? other : mine;
-                else mine += other;
+                const Three other = t.load_shared(&s.scan[now][me - step]);
+                OCTET_UNROLL
+                for (int i = 0; i < 3; ++i)
+                    mine.value[i] = maximum ? (other.value[i] > mine.value[i] ? other.value[i] : mine.value[i]) : mine.value[i] + other.value[i];
             }
             t.store_shared(&s.scan[1 - now][me], mine);
             t.barrier();
             now = 1 - now;
         }
-        const i64 result = me == 0 ? 0 : t.load_shared(&s.scan[now][me - 1]);
+        const Three result = me == 0 ? Three{} : t.load_shared(&s.scan[now][me - 1]);
         t.barrier();
         return result;
     }

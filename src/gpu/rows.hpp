@@ -30,7 +30,7 @@ struct RowsKernel {
     using Codec = Codec_;
     using Params = RowsParams;
     static constexpr int threads = 256;
-    static constexpr int blocks_per_core = In::words * vectors <= 16 ? 5 : In::words * vectors <= 32 ? 4 : 2;
+    static constexpr int blocks_per_core = In::words * vectors <= 16 ? 5 : In::words * vectors <= (scaling == Scaling::blockwise ? 20 : 32) ? 4 : In::words * vectors <= 32 ? 3 : 2;
     static constexpr bool mx = scaling == Scaling::mx;
     static constexpr int block = static_cast<int>(block_of(scaling));  // 0: the row
 

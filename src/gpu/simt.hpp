@@ -23,9 +23,11 @@
 
 #if defined(__CUDACC__) || defined(__HIPCC__)
 #define OCTET_GPU __device__ __forceinline__
+#define OCTET_GPU_RARE __device__ __noinline__  // kept out of the hot path's registers
 #define OCTET_UNROLL _Pragma("unroll")
 #else
 #define OCTET_GPU inline
+#define OCTET_GPU_RARE inline
 #define OCTET_UNROLL
 #endif
 

@@ -97,6 +97,15 @@ struct CudaThread {
     }
     template <class Codec>
     OCTET_GPU static u32 encode4(float a, float b, float c, float d) {
+        if constexpr (std::is_same_v<Codec, E4M3> || std::is_same_v<Codec, E5M2>) {
+            return encode2<Codec>(a, b) | encode2<Codec>(c, d) << 16;
+        } else {
+            return encode4_in_integers<Codec>(a, b, c, d);
+        }
+    }
+    // For formats this hardware has no instruction for: one copy of the code, since there is much of it.
+    template <class Codec>
+    OCTET_GPU_RARE static u32 encode4_in_integers(float a, float b, float c, float d) {
         return encode2<Codec>(a, b) | encode2<Codec>(c, d) << 16;
     }
 };

@@ -1,9 +1,9 @@
 // Quantizes tokens that are contiguous already: x[N, M] -> data[N, P], per group of tokens, with one scale a group and
 // row, or one for each 128 or 32 tokens.
 //
-// Bytes: x once, data once; a group of more than 8192 tokens (bf16) is read a second time, from the cache. Bound by
-// memory. A block of 8 units takes 8 rows of one group: a row a unit where the group fits in a unit's registers, else the
-// rows one after another with all threads.
+// Bytes: x once, data once; of a group of more than 16384 tokens (bf16), the tokens past those are read a second time,
+// from the cache. Bound by memory. A block takes some rows of one group. Teams of 32 to 256 threads share a row, as many
+// as its tokens need, so that short groups and long ones keep as many loads in flight.
 #pragma once
 
 #include "gpu/eight.hpp"
@@ -16,7 +16,8 @@ namespace octet::gpu {
 struct TransposedParams {
     const void* x;   // [features, tokens]
     i64 x_stride;
-    i64 features;
+    i64 features, tokens;
+    i32 features_a_block;
     u8* data;        // [features, P]
     i64 data_stride;
     ScaleOut scale;  // [groups, features, blocks]
@@ -32,14 +33,14 @@ struct TransposedKernel {
     using Codec = Codec_;
     using Params = TransposedParams;
     static constexpr int threads = 256;
-    static constexpr int blocks_per_core = In::words == 4 ? 5 : 3;
+    static constexpr int blocks_per_core = In::words == 4 ? 3 : 2;
     static constexpr int units = threads / unit;
-    static constexpr int vectors = 4;
+    static constexpr int vectors = In::words == 4 ? 8 : 4;  // eights a thread holds
     static constexpr bool mx = scaling == Scaling::mx;
     static constexpr int block = static_cast<int>(block_of(scaling));  // 0: the group
 
     struct Shared {
-        u32 amax[2][units];
+        u32 amax[2][8][units];
     };
 
     struct Segment {  // one feature's tokens of one group
@@ -54,7 +55,7 @@ struct TransposedKernel {
     template <class Thread>
     OCTET_GPU static void run(Thread& t, const Params& p, Shared& s) {
         const i64 group = t.block() % p.groups;
-        const i64 feature0 = static_cast<i64>(t.block() / p.groups) * units;
+        const i64 feature0 = static_cast<i64>(t.block() / p.groups) * p.features_a_block;
         const Group* range = p.plan.group + group;
         Segment a;
         a.group = group;
@@ -68,29 +69,43 @@ struct TransposedKernel {
             a.x = static_cast<const typename In::Element*>(p.x) + feature * p.x_stride + begin;
             a.data = p.data + feature * p.data_stride + padded_begin;
         };
-        const int me = t.thread() % unit;
-        if constexpr (block != 0) {
-            point(feature0 + t.thread() / unit);
-            if (a.feature < p.features) blocks_of(t, p, a, me);
-        } else if (a.padded_rows <= unit * vectors * 8) {
-            point(feature0 + t.thread() / unit);
-            if (a.feature < p.features) whole<unit>(t, p, s, a, me, 0);
-        } else {
-            for (int i = 0; i < units; ++i) {
-                point(feature0 + i);
-                if (a.feature >= p.features) break;
-                if (a.padded_rows <= threads * vectors * 8) whole<threads>(t, p, s, a, t.thread(), i % 2);
-                else twice(t, p, s, a, t.thread(), i % 2);
-            }
-        }
+        const i64 end = feature0 + p.features_a_block < p.features ? feature0 + p.features_a_block : p.features;
+        const i32 eights = (a.padded_rows + 7) / 8;
+        // Whole eights may be read where they stay within the tensor; what is past the group is masked.
+        const bool whole = a.aligned && begin + (a.rows + 7) / 8 * 8 <= p.tokens;
+        if (!whole && eights <= vectors * unit) share<unit, 1, false>(t, p, s, a, point, feature0, end);
+        else if (!whole) share<threads, 1, false>(t, p, s, a, point, feature0, end);
+        else if (eights <= vectors / 4 * unit) share<unit, 4, true>(t, p, s, a, point, feature0, end);
+        else if (eights <= vectors / 2 * unit) share<unit, 2, true>(t, p, s, a, point, feature0, end);
+        else if (eights <= vectors * unit) share<unit, 1, true>(t, p, s, a, point, feature0, end);
+        else if (eights <= 4 * vectors * unit) share<4 * unit, 1, true>(t, p, s, a, point, feature0, end);
+        else share<threads, 1, true>(t, p, s, a, point, feature0, end);
     }
 
 private:
-    template <class Thread>
-    OCTET_GPU static Eight<In> load(Thread& t, const Segment& a, i32 token) {
-        if (token + 8 <= a.rows && a.aligned) return load_eight<In, Reuse::stream>(t, a.x + token);
-        if (token < a.rows) return load_some<In>(t, a.x + token, a.rows - token);
-        return zero_eight<In>();
+    template <bool whole, class Thread>
+    OCTET_GPU static Eight<In> load(Thread& t, const Segment& a, i32 token, bool mine) {
+        if constexpr (whole) return mine && token < a.rows ? load_eight<In, Reuse::stream>(t, a.x + token) : zero_eight<In>();
+        else return mine && token < a.rows ? load_some<In>(t, a.x + token, a.rows - token) : zero_eight<In>();
+    }
+
+    // Zeros what a whole eight has past the group's end. Apart from the load, so that many loads can be on their way.
+    template <bool whole>
+    OCTET_GPU static void mask(const Segment& a, i32 token, Eight<In>& x) {
+        if (!whole || token + 8 <= a.rows || token >= a.rows) return;
+        OCTET_UNROLL
+        for (int i = 0; i < 8; ++i) {
+            if (token + i < a.rows) continue;
+            if constexpr (In::words == 4) x.word[i >> 1] &= i & 1 ? 0xFFFFu : 0xFFFF0000u;
+            else x.word[i] = 0;
+        }
+    }
+
+    template <bool whole, class Thread>
+    OCTET_GPU static Eight<In> load_masked(Thread& t, const Segment& a, i32 token, bool mine) {
+        Eight<In> x = load<whole>(t, a, token, mine);
+        mask<whole>(a, token, x);
+        return x;
     }
 
     // Tokens past the group's are zero bytes, whatever zero times the scale is.
@@ -109,69 +124,91 @@ private:
         store_eight(t, a.data + token, v, a.padded_rows - token);
     }
 
-    template <class Thread>
-    OCTET_GPU static void blocks_of(Thread& t, const Params& p, const Segment& a, int me) {
-        for (i32 start = 0; start < a.padded_rows; start += unit * vectors * 8) {
-            Eight<In> x[vectors];
+    // Each team of `team` threads takes `rows` features at a time, `vectors / rows` eights of each in a thread's registers.
+    template <int team, int rows, bool whole, class Thread, class Point>
+    OCTET_GPU static void share(Thread& t, const Params& p, Shared& s, Segment& a, const Point& point, i64 feature0, i64 end) {
+        constexpr int steps = vectors / rows;
+        const int me = t.thread() % team;
+        int turn = 0;
+        for (i64 round = feature0; round < end; round += threads / team * rows, turn ^= 1) {
+            const i64 first = round + t.thread() / team * rows;
+            Eight<In> x[static_cast<u32>(vectors)];
             OCTET_UNROLL
-            for (int j = 0; j < vectors; ++j) x[j] = load(t, a, start + (me + j * unit) * 8);
+            for (int r = 0; r < rows; ++r) {
+                point(first + r);
+                OCTET_UNROLL
+                for (int j = 0; j < steps; ++j)
+                    x[r * steps + j] = load<whole>(t, a, (me + j * team) * 8, first + r < end);
+            }
             OCTET_UNROLL
-            for (int j = 0; j < vectors; ++j) {
-                const i32 token = start + (me + j * unit) * 8;
-                const u32 peak = fold_lanes<In, block / 8>(t, fold_across(t, magnitudes_of(x[j])));
-                const bool first = token < a.padded_rows && me % (block / 8) == 0;
-                const float scale = make_scale<Codec, mx>(t, f32_bits_of<In>(peak), p.rule, p.scale, first, a.group,
-                                                          a.feature, a.first_block + token / block);
-                store(t, a, token, x[j], scale);
+            for (int i = 0; i < vectors; ++i) mask<whole>(a, (me + i % steps * team) * 8, x[i]);
+            if constexpr (block != 0) {
+                OCTET_UNROLL
+                for (int r = 0; r < rows; ++r) {
+                    point(first + r);
+                    OCTET_UNROLL
+                    for (int j = 0; j < steps; ++j) cast_blocks(t, p, a, (me + j * team) * 8, me, x[r * steps + j], first + r < end);
+                    for (i32 start = steps * team * 8; start < a.padded_rows; start += team * 8) {
+                        const i32 token = start + me * 8;
+                        cast_blocks(t, p, a, token, me, load_masked<whole>(t, a, token, first + r < end), first + r < end);
+                    }
+                }
+            } else {
+                float scale[static_cast<u32>(rows)];
+                peaks_to_scales<team, rows, steps, whole>(t, p, s, a, point, first, end, me, turn, x, scale);
+                OCTET_UNROLL
+                for (int r = 0; r < rows; ++r) {
+                    if (first + r >= end) continue;
+                    point(first + r);
+                    OCTET_UNROLL
+                    for (int j = 0; j < steps; ++j) store(t, a, (me + j * team) * 8, x[r * steps + j], scale[r]);
+                    for (i32 token = (steps * team + me) * 8; token < a.padded_rows; token += team * 8)
+                        store(t, a, token, load_masked<whole>(t, a, token, true), scale[r]);
+                }
             }
         }
     }
 
-    // The segment in the registers of `team` threads.
-    template <int team, class Thread>
-    OCTET_GPU static void whole(Thread& t, const Params& p, Shared& s, const Segment& a, int me, int turn) {
-        Eight<In> x[vectors];
-        OCTET_UNROLL
-        for (int j = 0; j < vectors; ++j) x[j] = load(t, a, (me + j * team) * 8);
-        u32 peak = 0;
-        OCTET_UNROLL
-        for (int j = 0; j < vectors; ++j) peak = magnitude_max<In>(t, peak, fold_across(t, magnitudes_of(x[j])));
-        const float scale = scale_of<team>(t, p, s, a, me, turn, peak);
-        OCTET_UNROLL
-        for (int j = 0; j < vectors; ++j) store(t, a, (me + j * team) * 8, x[j], scale);
-    }
-
     template <class Thread>
-    OCTET_GPU static void twice(Thread& t, const Params& p, Shared& s, const Segment& a, int me, int turn) {
-        u32 peak = 0;
-        for (i32 start = me * 8; start < a.rows; start += threads * vectors * 8) {
-            Eight<In> x[vectors];
-            OCTET_UNROLL
-            for (int j = 0; j < vectors; ++j) x[j] = load(t, a, start + j * threads * 8);
-            OCTET_UNROLL
-            for (int j = 0; j < vectors; ++j) peak = magnitude_max<In>(t, peak, fold_across(t, magnitudes_of(x[j])));
-        }
-        const float scale = scale_of<threads>(t, p, s, a, me, turn, peak);
-        for (i32 start = me * 8; start < a.padded_rows; start += threads * vectors * 8) {
-            Eight<In> x[vectors];
-            OCTET_UNROLL
-            for (int j = 0; j < vectors; ++j) x[j] = load(t, a, start + j * threads * 8);
-            OCTET_UNROLL
-            for (int j = 0; j < vectors; ++j) store(t, a, start + j * threads * 8, x[j], scale);
-        }
+    OCTET_GPU static void cast_blocks(Thread& t, const Params& p, const Segment& a, i32 token, int me, const Eight<In>& x, bool mine) {
+        const u32 peak = fold_lanes<In, block / 8>(t, fold_across(t, magnitudes_of(x)));
+        const bool first = mine && token < a.padded_rows && me % (block / 8) == 0;
+        const float scale = make_scale<Codec, mx>(t, f32_bits_of<In>(peak), p.rule, p.scale, first, a.group, a.feature,
+                                                  a.first_block + token / block);
+        if (mine) store(t, a, token, x, scale);
     }
 
-    // Turns alternate between two rows of shared memory, so that one barrier a segment is enough.
-    template <int team, class Thread>
-    OCTET_GPU static float scale_of(Thread& t, const Params& p, Shared& s, const Segment& a, int me, int turn, u32 peak) {
-        peak = fold_lanes<In, unit>(t, peak);
-        if constexpr (team > unit) {
-            if (me % unit == 0) t.store_shared(&s.amax[turn][me / unit], peak);
-            t.barrier();
+    // Turns alternate between two halves of shared memory, so that one barrier a round is enough.
+    template <int team, int rows, int steps, bool whole, class Thread, class Point>
+    OCTET_GPU static void peaks_to_scales(Thread& t, const Params& p, Shared& s, Segment& a, const Point& point, i64 first, i64 end,
+                                          int me, int turn, const Eight<In> (&x)[static_cast<u32>(vectors)], float (&scale)[static_cast<u32>(rows)]) {
+        constexpr int mates = team / unit;
+        const int here = t.thread() / unit;
+        u32 peak[static_cast<u32>(rows)];
+        OCTET_UNROLL
+        for (int r = 0; r < rows; ++r) {
+            peak[r] = fold_across(t, magnitudes_of(x[r * steps]));
             OCTET_UNROLL
-            for (int u = 0; u < units; ++u) peak = magnitude_max<In>(t, peak, t.load_shared(&s.amax[turn][u]));
+            for (int j = 1; j < steps; ++j) peak[r] = magnitude_max<In>(t, peak[r], fold_across(t, magnitudes_of(x[r * steps + j])));
+            if (first + r < end) {
+                point(first + r);
+                for (i32 token = (steps * team + me) * 8; token < a.rows; token += team * 8)
+                    peak[r] = magnitude_max<In>(t, peak[r], fold_across(t, magnitudes_of(load_masked<whole>(t, a, token, true))));
+            }
+            peak[r] = fold_lanes<In, unit>(t, peak[r]);
+            if constexpr (mates > 1)
+                if (me % unit == 0) t.store_shared(&s.amax[turn][r][here], peak[r]);
         }
-        return make_scale<Codec, false>(t, f32_bits_of<In>(peak), p.rule, p.scale, me == 0, a.group, a.feature, 0);
+        if constexpr (mates > 1) t.barrier();
+        OCTET_UNROLL
+        for (int r = 0; r < rows; ++r) {
+            if constexpr (mates > 1) {
+                OCTET_UNROLL
+                for (int u = 0; u < mates; ++u) peak[r] = magnitude_max<In>(t, peak[r], t.load_shared(&s.amax[turn][r][here / mates * mates + u]));
+            }
+            scale[r] = make_scale<Codec, false>(t, f32_bits_of<In>(peak[r]), p.rule, p.scale, me == 0 && first + r < end, a.group,
+                                                first + r, 0);
+        }
     }
 };
 

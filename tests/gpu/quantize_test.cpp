@@ -138,9 +138,10 @@ struct Case {
         ends.back() = static_cast<std::int32_t>(owned);
         QuantizerTuning tuning;
         tuning.rows_vectors = one_of(random, {2, 4, 8});
-        tuning.fused_share = one_of(random, {1, 2, 3});
+        tuning.fused_share = one_of(random, {0, 1, 2, 3});
         tuning.fused_pair_share = one_of(random, {0, 1, 2});
         tuning.lag_bytes = one_of<std::int64_t>(random, {0, 1000, 100000});
+        tuning.alternate_bytes = one_of<std::int64_t>(random, {0, 20000, 1000000});
         runner = EmulatorRunner(width, one_of<std::int64_t>(random, {1, 3, 7}), tuning);
     }
 
@@ -320,8 +321,8 @@ struct Check {
     int cases;
 };
 
-constexpr Check checks[] = {{"rows", check_rows, 14},       {"columns", check_columns, 14},       {"dual", check_dual, 6},
-                            {"pair", check_pair, 14},       {"transposed", check_transposed, 10}, {"weights", check_weights, 16},
+constexpr Check checks[] = {{"rows", check_rows, 10},       {"columns", check_columns, 10},       {"dual", check_dual, 4},
+                            {"pair", check_pair, 9},        {"transposed", check_transposed, 8},  {"weights", check_weights, 9},
                             {"dequantize", check_dequantize, 2}, {"padding", check_padding, 3},   {"swizzle", check_swizzle, 3}};
 
 class GpuQuantizers : public testing::TestWithParam<std::tuple<int, Scaling, int>> {};

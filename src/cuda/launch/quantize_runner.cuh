@@ -44,6 +44,11 @@ public:
         const auto slot = static_cast<std::size_t>(device) % known.size();
         int blocks = known[slot].load(std::memory_order_relaxed);
         if (blocks == 0) {
+            // More shared memory a block than 48 KB must be asked for.
+            if (sizeof(typename Kernel::Shared) > 48 * 1024)
+                checked(cudaFuncSetAttribute(simt::entry<Kernel>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                             sizeof(typename Kernel::Shared)),
+                        "cudaFuncSetAttribute");
             checked(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, simt::entry<Kernel>, Kernel::threads,
                                                                   sizeof(typename Kernel::Shared)),
                     "cudaOccupancyMaxActiveBlocksPerMultiprocessor");
