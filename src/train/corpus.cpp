@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <unordered_map>
+#include <vector>
 
 #include "octet/error.hpp"
 #include "train/tokenizer.hpp"
@@ -112,15 +112,16 @@ std::string Corpus::fingerprint() const {
 }
 
 double Corpus::unigram_entropy(std::int64_t begin, std::int64_t end) const {
-    std::unordered_map<std::uint32_t, std::int64_t> counts;
-    each(begin, end, [&](std::int64_t, std::uint32_t token) { ++counts[token]; });
-    std::vector<std::int64_t> sorted;  // the order of a hash table must not reach a sum
-    for (const auto& [token, count] : counts) sorted.push_back(count);
-    std::sort(sorted.begin(), sorted.end());
+    std::vector<std::int64_t> counts(static_cast<std::size_t>(vocabulary_), 0);
+    each(begin, end, [&](std::int64_t, std::uint32_t token) {
+        if (token < counts.size()) ++counts[token];
+    });
     const double total = static_cast<double>(end - begin);
     double entropy = 0;
-    for (const std::int64_t count : sorted)
+    for (const std::int64_t count : counts) {
+        if (count == 0) continue;
         entropy -= static_cast<double>(count) / total * std::log(static_cast<double>(count) / total);
+    }
     return entropy;
 }
 

@@ -28,14 +28,15 @@ public:
           folder_(options.folder, options.start),
           model_(options.config.model, options.model),
           optimizer_(model_.parameters(), adamw_options(options.config.training, options.model.threads)) {
+        describe();
         resume();
         write_in_place(folder_.config(), to_toml(options.config));
         metrics_.emplace(folder_.metrics(), step_);
-        note_unless(metrics_->add(description()));
+        note_unless(metrics_->add(description_));
     }
 
     RunResult train(const std::function<bool()>& stop) {
-        observer_.started(description(), step_);
+        observer_.started(description_, step_);
         const std::int64_t steps = options_.config.training.steps;
         bool stopped = stop();
         while (step_ < steps && !stopped) {
@@ -74,6 +75,9 @@ private:
         tokens_seen_ = state.tokens_seen;
         random_ = Random(state.random);
         observer_.noted("resumed from " + newest->string());
+        if (state.config != to_toml(options_.config))
+            observer_.noted(
+                "note: the numbers of training differ from the checkpoint's; the run goes on with the new ones");
         if (state.recipe != to_string(options_.model.recipe))
             observer_.noted("note: the checkpoint was trained with " + state.recipe + ", and goes on with " +
                             to_string(options_.model.recipe));
@@ -112,8 +116,8 @@ private:
         return state;
     }
 
-    RunDescription description() const {
-        RunDescription d;
+    void describe() {
+        RunDescription& d = description_;
         const TrainingConfig& training = options_.config.training;
         d.name = options_.config.name;
         d.config = to_toml(options_.config);
@@ -130,7 +134,6 @@ private:
         d.steps = training.steps;
         d.tokens_per_step = training.batch * training.accumulate * options_.config.model.sequence_length;
         d.unigram_entropy = corpus_.unigram_entropy(0, windows_.training_tokens());
-        return d;
     }
 
     void take_step() {
@@ -236,6 +239,7 @@ private:
     Model model_;
     AdamW optimizer_;
     std::optional<MetricsFile> metrics_{};
+    RunDescription description_{};
     OwnedBatch batch_{};
     Random random_{0};
     std::int64_t step_ = 0, tokens_seen_ = 0, saved_step_ = -1;

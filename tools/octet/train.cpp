@@ -60,7 +60,13 @@ int train_model(const TrainArguments& arguments) {
     for (const train::RunOptions& options : runs) {
         if (interrupted) break;
         Progress progress(to_string(options.model.recipe), arguments.log_every);
-        const train::RunResult result = train::run(options, progress, train::InterruptGuard::requested);
+        train::RunResult result;
+        try {
+            result = train::run(options, progress, train::InterruptGuard::requested);
+        } catch (const Error&) {  // a recipe that diverged is one more thing to show beside those that did not
+            if (!folders.empty()) write_and_say(folder / "report.html", folders);
+            throw;
+        }
         folders.push_back(options.folder);
         complete = complete && result.last_checkpoint_written;
         interrupted = result.end == train::RunEnd::interrupted;

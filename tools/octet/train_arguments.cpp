@@ -58,7 +58,7 @@ void add_train_options(CLI::App& command, TrainArguments& a) {
         ->group(data);
 
     const std::string training = "Training (defaults are in the model's file)";
-    const auto positive = CLI::Range(std::int64_t{1}, std::int64_t{1} << 40);
+    const CLI::Validator& positive = CLI::PositiveNumber;
     command.add_option("--steps", a.steps, "Optimizer steps")->check(positive)->group(training);
     command.add_option("--batch", a.batch, "Sequences a forward pass")->check(positive)->group(training);
     command.add_option("--accumulate", a.accumulate, "Forward passes a step")->check(positive)->group(training);
@@ -68,7 +68,7 @@ void add_train_options(CLI::App& command, TrainArguments& a) {
         ->check(CLI::PositiveNumber)
         ->group(training);
     command.add_option("--warmup", a.warmup, "Steps until it is reached")
-        ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 40))
+        ->check(CLI::NonNegativeNumber)
         ->group(training);
     command.add_option("--seed", a.seed, "Of the weights and of the order of the data")
         ->capture_default_str()
@@ -79,7 +79,7 @@ void add_train_options(CLI::App& command, TrainArguments& a) {
         ->group(training);
 
     const std::string files = "Files and what is shown";
-    const auto natural = CLI::Range(std::int64_t{0}, std::int64_t{1} << 40);
+    const CLI::Validator& natural = CLI::NonNegativeNumber;
     command.add_option("--out", a.out, "Folder of the run [out/<model>-<recipe>, out/<model>-compare]")->group(files);
     command.add_flag("--resume", a.resume, "Go on from the newest checkpoint of the run in --out")->group(files);
     command.add_flag("--overwrite", a.overwrite, "Begin anew where the folder has a run already")->group(files);
@@ -97,7 +97,7 @@ void add_train_options(CLI::App& command, TrainArguments& a) {
         ->group(files);
     command.add_option("--keep", a.keep, "Checkpoints kept")
         ->capture_default_str()
-        ->check(CLI::Range(1, 1000000))
+        ->check(CLI::PositiveNumber)
         ->group(files);
     command
         .add_option("--observe-every", a.observe_every,
