@@ -101,18 +101,20 @@ void run_rows(const char* left, const Operand& x, const Operand& w, const Groups
     check_data(left, x, device, {any_size, reduction});
     check_scaling(left, x, "w", w);
     const std::int64_t tokens = x.data().size(0);
-    if (x.quantized() && x.scaling == Scaling::rowwise) {
-        check_scales(left, x, device, {tokens});
-    } else if (x.quantized()) {
-        check_scales(left, x, device, {tokens, ceil_div(reduction, block_of(x.scaling))});
+    if (x.quantized()) {
+        const std::int64_t block = block_of(x.scaling);
+        if (block == 0) check_scales(left, x, device, {tokens});
+        if (block != 0) check_scales(left, x, device, {tokens, ceil_div(reduction, block)});
     }
-    const std::int64_t block = block_of(w.scaling);
-    if (w.quantized() && w.scaling == Scaling::rowwise) {
-        check_scales("w", w, device, {experts, rows});
-    } else if (w.quantized() && w.scaling == Scaling::blockwise) {
-        check_scales("w", w, device, {experts, ceil_div(rows, block), ceil_div(reduction, block)});
-    } else if (w.quantized()) {
-        check_scales("w", w, device, {experts, rows, ceil_div(reduction, block)});
+    if (w.quantized()) {
+        const std::int64_t block = block_of(w.scaling);
+        if (block == 0) {
+            check_scales("w", w, device, {experts, rows});
+        } else if (w.scaling == Scaling::blockwise) {
+            check_scales("w", w, device, {experts, ceil_div(rows, block), ceil_div(reduction, block)});
+        } else {
+            check_scales("w", w, device, {experts, rows, ceil_div(reduction, block)});
+        }
     }
     require(groups.count == experts, groups.count, " groups were given and w has ", experts,
             " experts; every group needs its expert");
@@ -143,7 +145,7 @@ void check_columns(const char* what, const Operand& x, const Groups& groups, std
             " token columns and the groups, each padded to the alignment, take ", used);
     require(block == 0 || columns % block == 0, what, " has ", columns, " token columns, expected a multiple of ",
             block, ", the block of the scaling");
-    if (x.scaling == Scaling::rowwise) {
+    if (block == 0) {
         check_scales(what, x, x.data().device, {groups.count, features});
     } else {
         check_scales(what, x, x.data().device, {features, columns / block});

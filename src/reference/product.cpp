@@ -31,18 +31,20 @@ void write(const TensorView& out, double value, Update update, std::int64_t i, s
 // What an element's 8-bit code is multiplied with to give its value.
 double rows_scale(const Operand& x, std::int64_t row, std::int64_t c) {
     if (!x.quantized()) return 1.0;
-    if (x.scaling == Scaling::rowwise) return static_cast<double>(load(x.values.inverse, row));
-    const std::int64_t block = c / block_of(x.scaling);
-    return static_cast<double>(load(x.scaling == Scaling::mx ? x.values.scale : x.values.inverse, row, block));
+    switch (x.scaling) {
+        case Scaling::rowwise: return static_cast<double>(load(x.values.inverse, row));
+        case Scaling::blockwise: return static_cast<double>(load(x.values.inverse, row, c / 128));
+        case Scaling::mx: return static_cast<double>(load(x.values.scale, row, c / 32));
+    }
+    return 1.0;
 }
 
 double weights_scale(const Operand& w, std::int64_t expert, std::int64_t row, std::int64_t c) {
     if (!w.quantized()) return 1.0;
-    const std::int64_t block = block_of(w.scaling);
     switch (w.scaling) {
         case Scaling::rowwise: return static_cast<double>(load(w.values.inverse, expert, row));
-        case Scaling::blockwise: return static_cast<double>(load(w.values.inverse, expert, row / block, c / block));
-        case Scaling::mx: return static_cast<double>(load(w.values.scale, expert, row, c / block));
+        case Scaling::blockwise: return static_cast<double>(load(w.values.inverse, expert, row / 128, c / 128));
+        case Scaling::mx: return static_cast<double>(load(w.values.scale, expert, row, c / 32));
     }
     return 1.0;
 }
