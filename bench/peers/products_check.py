@@ -1,6 +1,10 @@
 """Checks the grouped products on a Hopper GPU against f64, then times them beside torch's, L2 flushed, interleaved.
 
-    python3 products_check.py LIBRARY [check] [time] [sanitize]      LIBRARY: products_capi.cu built as a shared library
+    python3 products_check.py LIBRARY [check] [time] [sanitize] ...      LIBRARY: products_capi.cu built as a shared library
+
+Environment: PLANS (JSON rows of name, fast, cluster, right_tile * 1000 + slots * 100 + band; default: what the library chooses), OPS, SPLITS
+(uneven, skewed), SKIP (variant names), TIME_LIMIT seconds. Slow variants in the rotation let the chip cool: leave them out with SKIP to
+see the others as they run under load. Other modes: repeat (300 repetitions), large (over 2^31 elements), power, profile.
 
 Prints a line per case, writes products.json into $OUT or the current folder, exits 1 when a check fails."""
 import ctypes, json, math, os, statistics, subprocess, sys, time
@@ -288,7 +292,7 @@ def report(op, M, N, K, E, split, variants, reps, second_opinion):
     try: err = second_opinion()
     except Exception as e: print("second opinion:", str(e)[:150])
     if err is not None and not err < 1e-2: failures.append(f"{op} {M, N, K, E}: {err}"); print("FAIL against torch", err)
-    r = bench(variants, reps)
+    r = bench({n: f for n, f in variants.items() if n not in os.environ.get("SKIP", "").split(",")}, reps)
     fl = 2 * M * N * K
     for n, (us, sp) in r.items():
         row = dict(op=op, recipe=n, M=M, N=N, K=K, E=E, split=split, us=round(us, 1), spread_pct=round(sp, 1), tflops=round(fl / us / 1e6))

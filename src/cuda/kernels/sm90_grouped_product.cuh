@@ -69,7 +69,7 @@ struct ProductConfig {
     static constexpr bool panels = reduction == Reduction::along_tokens;
     static constexpr int panel_bytes = 64 * 128;
 
-    static_assert(right_tile % 64 == 0 && right_tile <= 256);
+    static_assert(right_tile % 32 == 0 && right_tile <= 256 && (right_tile % 64 == 0 || !panels));
     static_assert(cluster == 1 || cluster == 2);
     static_assert(!panels || element == Element::bf16, "the tensor cores transpose 16-bit operands only");
     static_assert(!decoded || (cluster == 1 && accumulation == Accumulation::fast));
@@ -246,13 +246,29 @@ __device__ void decode_slots(ProductStorage<Config>& storage, const ProductParam
             ptx::barrier_wait(&storage.tiles_free[position.slot], position.phase ^ 1);
             const std::uint8_t* raw_left = storage.raw.slot[raw_position.slot];
             const std::uint8_t* raw_right = raw_left + Config::left_tile * Config::raw_line;
-            decode_block(raw_left, storage.left[position.slot], thread, 0, now[0]);
-            decode_block(raw_left, storage.left[position.slot], thread, 1, now[1]);
-            if (warp * 32 < task.right_width) {
-                decode_block(raw_right, storage.right[position.slot], thread, 0, now[2]);
-                decode_block(raw_right, storage.right[position.slot], thread, 1, now[3]);
+            std::uint8_t *left_tile = storage.left[position.slot], *right_tile = storage.right[position.slot];
+            const bool with_right = warp * 32 < task.right_width, with_half = 128 + warp * 16 < task.right_width;
+            MxBlock work[5] = {{thread, 0}, {thread, 1}, {thread, 0}, {thread, 1}, {half_row, half_block}};
+#pragma unroll
+            for (int i = 0; i < 5; ++i) work[i].load(i < 2 ? raw_left : raw_right);  // past the tile's width: loaded, not used
+            unsigned nans = work[0].nans() | work[1].nans();
+            work[0].decode(left_tile, now[0]);
+            work[1].decode(left_tile, now[1]);
+            if (with_right) {
+                nans |= work[2].nans() | work[3].nans();
+                work[2].decode(right_tile, now[2]);
+                work[3].decode(right_tile, now[3]);
             }
-            if (128 + warp * 16 < task.right_width) decode_block(raw_right, storage.right[position.slot], half_row, half_block, now[4]);
+            if (with_half) {
+                nans |= work[4].nans();
+                work[4].decode(right_tile, now[4]);
+            }
+            if (nans != 0) {
+                for (int block = 0; block < 2; ++block) MxBlock::mend_nans(raw_left, left_tile, thread, block);
+                if (with_right)
+                    for (int block = 0; block < 2; ++block) MxBlock::mend_nans(raw_right, right_tile, thread, block);
+                if (with_half) MxBlock::mend_nans(raw_right, right_tile, half_row, half_block);
+            }
             ptx::shared_to_async_fence();
             __syncwarp();
             if (lane == 0) {
@@ -265,33 +281,56 @@ __device__ void decode_slots(ProductStorage<Config>& storage, const ProductParam
     }
 }
 
-// A warp: asks for the blockwise scales of a slot.
+// Blockwise scales, a warp: where this lane's come from is worked out once a tile; every slot is then a few copies.
 template <class Config>
-__device__ __forceinline__ void load_slot_scales(ProductStorage<Config>& storage, const ProductParameters& parameters,
-                                                 const ProductTask& task, int round, int slot) {
-    constexpr bool along_k = Config::reduction == Reduction::along_k;
-    auto& scales = storage.scales[slot];
-    const int lane = static_cast<int>(threadIdx.x % 32);
-    const std::int64_t blocks = parameters.scale_blocks, right_rows = along_k ? parameters.shape.tokens : parameters.shape.right_extent;
-    const std::int64_t block = task.reduce_first / Config::reduce_tile + round;
-    const bool inside = block < blocks;  // not in an empty group, whose operands lie past the end
-    for (int column = lane; column < task.right_width; column += 32) {
-        const bool valid = inside && column < task.right_valid;
-        const float* from = parameters.right_scales + (valid ? block * right_rows + task.right_row + column : 0);
-        ptx::copy_word(&scales.right[scales.place(column)], from, valid);
-    }
-    if constexpr (along_k) {
-        const std::int64_t left_blocks = (parameters.shape.left_extent + 127) / 128;
-        if (lane == 0)
-            ptx::copy_word(&scales.left[0], parameters.left_scales + (task.group * left_blocks + task.left_row / 128) * blocks + block, true);
-    } else {
-        for (int row = lane; row < Config::left_tile; row += 32) {
-            const bool valid = inside && task.left_row + row < parameters.shape.left_extent;
-            ptx::copy_word(&scales.left[row], parameters.left_scales + (valid ? block * parameters.shape.left_extent + task.left_row + row : 0), valid);
+struct ScaleFeeder {
+    static constexpr bool along_k = Config::reduction == Reduction::along_k;
+    static constexpr int rights = Config::right_tile / 32, lefts = along_k ? 1 : Config::left_tile / 32;
+    const float *right[rights], *left[lefts];  // of the next slot
+    std::int64_t right_step, left_step;        // from block to block
+    unsigned right_valid = 0, left_valid = 0;  // a bit each
+    int lane;
+
+    __device__ ScaleFeeder(const ProductParameters& parameters, const ProductTask& task) : lane(static_cast<int>(threadIdx.x % 32)) {
+        const std::int64_t blocks = parameters.scale_blocks, block = task.reduce_first / Config::reduce_tile;
+        const bool inside = block < blocks;  // not in an empty group, whose operands lie past the end
+        right_step = along_k ? parameters.shape.tokens : parameters.shape.right_extent;
+        left_step = along_k ? 1 : parameters.shape.left_extent;
+#pragma unroll
+        for (int i = 0; i < rights; ++i) {
+            const bool valid = inside && lane + 32 * i < task.right_valid;
+            right_valid |= (valid ? 1u : 0u) << i;
+            right[i] = parameters.right_scales + (valid ? block * right_step + task.right_row + lane + 32 * i : 0);
+        }
+#pragma unroll
+        for (int i = 0; i < lefts; ++i) {
+            const bool valid = along_k ? lane == 0 : inside && task.left_row + lane + 32 * i < parameters.shape.left_extent;
+            left_valid |= (valid ? 1u : 0u) << i;
+            const std::int64_t first = along_k ? (task.group * static_cast<std::int64_t>((parameters.shape.left_extent + 127) / 128) + task.left_row / 128) * blocks
+                                               : block * left_step + task.left_row + lane + 32 * i;
+            left[i] = parameters.left_scales + (valid ? first : 0);
         }
     }
-    ptx::copy_words_arrive(&storage.tiles_arrived[slot]);
-}
+
+    __device__ __forceinline__ void load(SlotScales<Config::right_tile>& scales, ptx::Barrier* arrived) {
+#pragma unroll
+        for (int i = 0; i < rights; ++i) {
+            const bool valid = right_valid >> i & 1;
+            ptx::copy_word(&scales.right[scales.place(lane + 32 * i)], right[i], valid);
+            if (valid) right[i] += right_step;
+        }
+#pragma unroll
+        for (int i = 0; i < lefts; ++i) {
+            const bool valid = left_valid >> i & 1;
+            if (!along_k || lane == 0) ptx::copy_word(&scales.left[along_k ? 0 : lane + 32 * i], left[i], valid);
+            if (valid) left[i] += left_step;
+        }
+        ptx::copy_words_arrive(arrived);
+    }
+};
+struct NoScaleFeeder {
+    __device__ NoScaleFeeder(const ProductParameters&, const ProductTask&) {}
+};
 
 // Warp 0 of the feeding warpgroup: one lane keeps the copy engine busy; blockwise, all lanes fetch scales.
 template <class Config>
@@ -307,6 +346,7 @@ __device__ void feed(ProductStorage<Config>& storage, const CUtensorMap* left_ma
         if (lane == 0) ptx::barrier_arrive(&storage.task_read[task_position.slot]);
         task_position.advance();
         if (task.rounds < 0) return;
+        std::conditional_t<Config::scaled_blocks, ScaleFeeder<Config>, NoScaleFeeder> scale_feeder(parameters, task);
         for (int round = 0; round < task.rounds; ++round, position.advance()) {
             if constexpr (Config::decoded) {
                 ptx::barrier_wait(&storage.raw.free[position.slot], position.phase ^ 1);
@@ -321,7 +361,7 @@ __device__ void feed(ProductStorage<Config>& storage, const CUtensorMap* left_ma
                 else
                     load_slot<Config>(storage, left_map, right_map, right_full_map, task, round, position.slot, rank);
             }
-            if constexpr (Config::scaled_blocks) load_slot_scales<Config>(storage, parameters, task, round, position.slot);
+            if constexpr (Config::scaled_blocks) scale_feeder.load(storage.scales[position.slot], &storage.tiles_arrived[position.slot]);
         }
         __syncwarp();
     }
@@ -431,24 +471,30 @@ struct Multiplier {
         else ptx::wgmma_bf16<Width, Config::panels, Accumulate>(acc, a, b);
     }
 
-    // acc += partial * left scale * right scale, the scales of this slot.
+    // Blockwise scales of this lane's accumulators: right of its columns, left of its two rows. In forward a weight block is a whole
+    // left tile: its scale is the same for all and is multiplied in at once.
+    static constexpr bool one_left_scale = Config::reduction == Reduction::along_k;
     template <int Width>
-    __device__ __forceinline__ void add_scaled(float (&acc)[Width / 2], const float (&partial)[Width / 2],
-                                               const SlotScales<Config::right_tile>& scales) const {
+    struct BlockScales {
+        float right[Width / 4], left[2];
+    };
+    template <int Width>
+    __device__ __forceinline__ BlockScales<Width> read_scales(const SlotScales<Config::right_tile>& slot) const {
         const int lane = static_cast<int>(threadIdx.x % 32), row = half * 64 + static_cast<int>(threadIdx.x / 32 % 4) * 16 + lane / 4;
-        constexpr bool one_left = Config::reduction == Reduction::along_k;  // a weight block is a whole left tile
-        const float left_0 = scales.left[one_left ? 0 : row], left_8 = one_left ? left_0 : scales.left[row + 8];
-        const auto* right = reinterpret_cast<const float4*>(&scales.right[lane % 4 * scales.stride]);
+        BlockScales<Width> scales;
+        scales.left[0] = slot.left[one_left_scale ? 0 : row];
+        scales.left[1] = one_left_scale ? scales.left[0] : slot.left[row + 8];
+        const auto* right = reinterpret_cast<const float4*>(&slot.right[lane % 4 * slot.stride]);
+        const float factor = one_left_scale ? scales.left[0] : 1.0f;
 #pragma unroll
         for (int j = 0; j < Width / 16; ++j) {
-            const float4 s = right[j];  // of two columns, and of the two 8 further on
-            const float columns[4] = {s.x, s.y, s.z, s.w};
-#pragma unroll
-            for (int i = 0; i < 8; ++i) {
-                const float scale = columns[i / 4 * 2 + i % 2] * (i / 2 % 2 ? left_8 : left_0);
-                acc[8 * j + i] += partial[8 * j + i] * scale;
-            }
+            const float4 four = right[j];  // of two columns, and of the two 8 further on
+            scales.right[4 * j] = four.x * factor;
+            scales.right[4 * j + 1] = four.y * factor;
+            scales.right[4 * j + 2] = four.z * factor;
+            scales.right[4 * j + 3] = four.w * factor;
         }
+        return scales;
     }
 
     // Steps of the reduction past the group's end hold the next group's tokens: made zero in both operands.
@@ -494,17 +540,18 @@ struct Multiplier {
             for (int round = 0; round < task.blocks; ++round) {
                 float partial[Width / 2];
                 multiply_slot<Width, false>(partial, task, round);
+                BlockScales<Width> scales;
+                if constexpr (Config::scaled_blocks) scales = read_scales<Width>(storage.scales[position.slot]);  // while the products run
                 ptx::wgmma_wait<0>();
                 ptx::wgmma_hold(partial);
-                if constexpr (Config::scaled_blocks) {
-                    add_scaled<Width>(acc, partial, storage.scales[position.slot]);
-                    release(position.slot);
-                } else {
-                    release(position.slot);
-#pragma unroll
-                    for (int i = 0; i < Width / 2; ++i) acc[i] += partial[i];
-                }
+                release(position.slot);
                 position.advance();
+#pragma unroll
+                for (int i = 0; i < Width / 2; ++i) {
+                    if constexpr (!Config::scaled_blocks) acc[i] += partial[i];
+                    else if constexpr (one_left_scale) acc[i] += partial[i] * scales.right[i / 4 * 2 + i % 2];
+                    else acc[i] += partial[i] * (scales.right[i / 4 * 2 + i % 2] * scales.left[i / 2 % 2]);
+                }
             }
         }
         skip(task.rounds - task.blocks);
@@ -591,11 +638,11 @@ __global__ void __launch_bounds__(Config::threads, 1)
         else feed<Config>(storage, &left_map, &right_map, &right_full_map, parameters, rank);
     } else if (Config::decoded && warp >= 12) {
         if constexpr (Config::decoded) {
-            ptx::registers_shrink<80>();
+            ptx::registers_shrink<104>();
             decode_slots<Config>(storage, parameters);
         }
     } else {
-        ptx::registers_grow<Config::decoded ? 192 : 224>();
+        ptx::registers_grow<Config::decoded ? 184 : 224>();
         // Uniform over the warp, and known to be: the descriptors then live in uniform registers.
         const int half = __shfl_sync(~0u, warp / 4 - 1, 0);
         Multiplier<Config>{storage, half, {storage.output[half], storage.chunks[half]}}.run();

@@ -48,7 +48,9 @@ void launch_product(const ProductMaps& maps, const ProductParameters& parameters
     };
     if constexpr (element == Element::mx) {
         if (is(1, 192, 3)) return launch_with.template operator()<1, 192, 3>();
-    } else if constexpr (accumulation != Accumulation::fast) {
+    } else if constexpr (accumulation == Accumulation::blocks) {
+        if (is(1, 160, 4)) return launch_with.template operator()<1, 160, 4>();
+    } else if constexpr (accumulation == Accumulation::promoted) {
         if (is(1, 192, 4)) return launch_with.template operator()<1, 192, 4>();
     } else {
         if (is(1, 256, 3)) return launch_with.template operator()<1, 256, 3>();

@@ -42,33 +42,51 @@ __device__ __forceinline__ uint2 decode_four(unsigned bytes, const MxScale& scal
 // The top bit of every byte that is NaN (all ones but for the sign).
 __device__ __forceinline__ unsigned nan_bytes(unsigned bytes) { return ((bytes & 0x7F7F7F7Fu) + 0x01010101u) & 0x80808080u; }
 
-// One block of 32 of a row of 64: 32 bytes in the copy engine's 64-byte swizzle to 64 bytes in its 128-byte swizzle.
-// raw and decoded: first row of the operand; block: 0 or 1; exponent: the block's scale byte. A whole warp calls it.
-__device__ __forceinline__ void decode_block(const std::uint8_t* raw, std::uint8_t* decoded, int row, int block, unsigned exponent) {
-    const bool large = __any_sync(~0u, MxScale::is_large(exponent));
-    const MxScale scale(exponent);
+// One block of 32 of a row of 64: 32 bytes in the copy engine's 64-byte swizzle become 64 bytes in its 128-byte swizzle. Loading
+// and decoding are apart so that a thread can have all its loads under way at once.
+struct MxBlock {
+    int row, block;  // block: 0 or 1
+    uint4 bytes[2];
+
+    __device__ __forceinline__ void load(const std::uint8_t* raw) {
 #pragma unroll
-    for (int i = 0; i < 2; ++i) {
-        const int unit = 2 * block + i;
-        const uint4 bytes = *reinterpret_cast<const uint4*>(raw + row * 64 + ((unit ^ (row / 2 % 4)) << 4));
-        const unsigned words[4] = {bytes.x, bytes.y, bytes.z, bytes.w};
-        uint2 values[4];
-#pragma unroll
-        for (int word = 0; word < 4; ++word) values[word] = decode_four(words[word], scale, large);
-        if (nan_bytes(words[0]) | nan_bytes(words[1]) | nan_bytes(words[2]) | nan_bytes(words[3])) {
-#pragma unroll
-            for (int word = 0; word < 4; ++word) {
-                const unsigned nans = nan_bytes(words[word]);
-                if (nans & 0x00000080u) values[word].x |= 0x00007FC0u;
-                if (nans & 0x00008000u) values[word].x |= 0x7FC00000u;
-                if (nans & 0x00800000u) values[word].y |= 0x00007FC0u;
-                if (nans & 0x80000000u) values[word].y |= 0x7FC00000u;
-            }
-        }
-        std::uint8_t* line = decoded + row * 128;
-        *reinterpret_cast<uint4*>(line + (((2 * unit) ^ (row % 8)) << 4)) = {values[0].x, values[0].y, values[1].x, values[1].y};
-        *reinterpret_cast<uint4*>(line + (((2 * unit + 1) ^ (row % 8)) << 4)) = {values[2].x, values[2].y, values[3].x, values[3].y};
+        for (int i = 0; i < 2; ++i)
+            bytes[i] = *reinterpret_cast<const uint4*>(raw + row * 64 + (((2 * block + i) ^ (row / 2 % 4)) << 4));
     }
-}
+
+    // A whole warp calls it; exponent: the block's scale byte.
+    __device__ __forceinline__ void decode(std::uint8_t* decoded, unsigned exponent) const {
+        const bool large = __any_sync(~0u, MxScale::is_large(exponent));
+        const MxScale scale(exponent);
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+            const uint2 v[4] = {decode_four(bytes[i].x, scale, large), decode_four(bytes[i].y, scale, large),
+                                decode_four(bytes[i].z, scale, large), decode_four(bytes[i].w, scale, large)};
+            *unit(decoded, 2 * i) = {v[0].x, v[0].y, v[1].x, v[1].y};
+            *unit(decoded, 2 * i + 1) = {v[2].x, v[2].y, v[3].x, v[3].y};
+        }
+    }
+
+    __device__ __forceinline__ unsigned nans() const {
+        return nan_bytes(bytes[0].x) | nan_bytes(bytes[0].y) | nan_bytes(bytes[0].z) | nan_bytes(bytes[0].w) |
+               nan_bytes(bytes[1].x) | nan_bytes(bytes[1].y) | nan_bytes(bytes[1].z) | nan_bytes(bytes[1].w);
+    }
+
+    // After decode(), where there are any: NaN elements were decoded as numbers.
+    __device__ __forceinline__ static void mend_nans(const std::uint8_t* raw, std::uint8_t* decoded, int row, int block) {
+#pragma unroll 1
+        for (int element = 32 * block; element < 32 * block + 32; ++element) {
+            const std::uint8_t byte = raw[row * 64 + ((element / 16 ^ (row / 2 % 4)) << 4) + element % 16];
+            if ((byte & 0x7F) != 0x7F) continue;
+            *reinterpret_cast<std::uint16_t*>(decoded + row * 128 + ((element / 8 ^ (row % 8)) << 4) + element % 8 * 2) = 0x7FC0;
+        }
+    }
+
+private:
+    // 16 bytes, eight values, of this block.
+    __device__ __forceinline__ uint4* unit(std::uint8_t* decoded, int index) const {
+        return reinterpret_cast<uint4*>(decoded + row * 128 + (((4 * block + index) ^ (row % 8)) << 4));
+    }
+};
 
 }  // namespace octet::cuda
