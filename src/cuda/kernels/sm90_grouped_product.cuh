@@ -539,7 +539,10 @@ struct Multiplier {
             next = next_task();
             for (int round = 0; round < task.blocks; ++round) {
                 float partial[Width / 2];
+                // The two warpgroups take turns to issue, so that one adds while the other's products run.
+                ptx::named_sync(2 + half, 256);
                 multiply_slot<Width, false>(partial, task, round);
+                ptx::named_arrive(3 - half, 256);
                 BlockScales<Width> scales;
                 if constexpr (Config::scaled_blocks) scales = read_scales<Width>(storage.scales[position.slot]);  // while the products run
                 ptx::wgmma_wait<0>();
@@ -578,6 +581,7 @@ struct Multiplier {
     }
 
     __device__ void run() {
+        if (Config::accumulation != Accumulation::fast && half == 1) ptx::named_arrive(2, 256);  // the first turn is the other's
         ProductTask task = next_task();
         while (task.rounds >= 0) {
             if (task.right_width == 0) {
