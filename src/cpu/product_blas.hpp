@@ -29,7 +29,8 @@ enum class Chunk : std::uint8_t { first, further };
 void blas_multiply(std::int64_t m, std::int64_t n, std::int64_t reduction, const BlasMatrix& a, const BlasMatrix& b,
                    Chunk chunk, float* c, std::int64_t c_step);
 
-// OpenBLAS's own dense product with its own threads: the ceiling that benchmarks compare with. c[m,n] = a[m,k] . b[n,k]^T
+// OpenBLAS's own dense product with its own threads: the ceiling that benchmarks compare with. c[m,n] = a[m,k] .
+// b[n,k]^T
 void blas_dense(std::int64_t m, std::int64_t n, std::int64_t k, const float* a, const float* b, float* c, int threads);
 
 // The family of kernels that OpenBLAS uses, such as "SkylakeX".
