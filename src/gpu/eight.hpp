@@ -12,8 +12,8 @@ using namespace octet::simt;
 
 struct Bf16In {
     using Element = u16;
-    static constexpr int words = 4;  // of eight elements
-    static constexpr int pieces = 1; // 16-byte loads of eight elements
+    static constexpr int words = 4;   // of eight elements
+    static constexpr int pieces = 1;  // 16-byte loads of eight elements
 };
 struct F32In {
     using Element = u32;
@@ -80,8 +80,10 @@ struct Magnitudes {
 
 template <class In, class Thread>
 OCTET_GPU u32 magnitude_max(Thread& t, u32 a, u32 b) {
-    if constexpr (In::words == 4) return t.max_u16x2(a, b);
-    else return a > b ? a : b;
+    if constexpr (In::words == 4)
+        return t.max_u16x2(a, b);
+    else
+        return a > b ? a : b;
 }
 
 template <class In>

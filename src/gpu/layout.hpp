@@ -13,9 +13,9 @@ struct PadParams {
     i64 from_stride, to_stride, row_bytes;  // bytes
     i64 rows;                               // of the padded side (pad) or of the unpadded one (unpad)
     i64 groups;
-    i32 wide;                               // everything is a multiple of 16 bytes
-    i32 back;                               // 1: unpad
-    i32* padded_ends;                       // [groups] or null
+    i32 wide;          // everything is a multiple of 16 bytes
+    i32 back;          // 1: unpad
+    i32* padded_ends;  // [groups] or null
     Plan plan;
 };
 
@@ -32,8 +32,10 @@ struct PadKernel {
         const i64 step = static_cast<i64>(t.blocks()) * threads / unit;
         const int lane = t.thread() % unit;
         if (p.padded_ends)
-            for (i64 g = static_cast<i64>(t.block()) * threads + t.thread(); g < p.groups; g += static_cast<i64>(t.blocks()) * threads)
-                t.store(p.padded_ends + g, static_cast<i32>(t.load(&p.plan.group[g].padded_begin) + t.load(&p.plan.group[g].padded_rows)));
+            for (i64 g = static_cast<i64>(t.block()) * threads + t.thread(); g < p.groups;
+                 g += static_cast<i64>(t.blocks()) * threads)
+                t.store(p.padded_ends + g,
+                        static_cast<i32>(t.load(&p.plan.group[g].padded_begin) + t.load(&p.plan.group[g].padded_rows)));
         for (i64 row = first; row < p.rows; row += step) {
             const i64 group = find(t, p, row);
             const Group* g = p.plan.group + group;
@@ -52,8 +54,10 @@ private:
         while (low < high) {
             const i64 middle = (low + high + 1) / 2;
             const Group* g = p.plan.group + middle;
-            if ((p.back ? t.load(&g->begin) : t.load(&g->padded_begin)) <= row) low = middle;
-            else high = middle - 1;
+            if ((p.back ? t.load(&g->begin) : t.load(&g->padded_begin)) <= row)
+                low = middle;
+            else
+                high = middle - 1;
         }
         return low;
     }
@@ -73,11 +77,11 @@ private:
 struct SwizzleParams {
     const u8* from;
     u8* to;
-    i64 scale_stride[3];           // expert, row, column
-    i64 experts, rows, columns;    // of the scales
-    i64 blocked_rows;              // of one expert's blocked part, a multiple of 128
-    i64 groups;                    // 0: no groups
-    i32 back;                      // 1: blocked to scales
+    i64 scale_stride[3];         // expert, row, column
+    i64 experts, rows, columns;  // of the scales
+    i64 blocked_rows;            // of one expert's blocked part, a multiple of 128
+    i64 groups;                  // 0: no groups
+    i32 back;                    // 1: blocked to scales
     Plan plan;
 };
 
@@ -105,8 +109,10 @@ struct SwizzleKernel {
                 real = real && row < p.rows;
             }
             const i64 place = expert * p.scale_stride[0] + row * p.scale_stride[1] + column * p.scale_stride[2];
-            if (!p.back) t.store(p.to + i, real ? t.load(p.from + place) : u8{0});
-            else if (real) t.store(p.to + place, t.load(p.from + i));
+            if (!p.back)
+                t.store(p.to + i, real ? t.load(p.from + place) : u8{0});
+            else if (real)
+                t.store(p.to + place, t.load(p.from + i));
         }
     }
 
@@ -117,8 +123,10 @@ private:
         i64 low = 0, high = p.groups;
         while (low < high) {
             const i64 middle = (low + high + 1) / 2;
-            if (t.load(&p.plan.group[middle].padded_begin) <= row) low = middle;
-            else high = middle - 1;
+            if (t.load(&p.plan.group[middle].padded_begin) <= row)
+                low = middle;
+            else
+                high = middle - 1;
         }
         return low;
     }

@@ -1,4 +1,5 @@
-// From the dequantizing, padding and swizzling calls of octet/quantize.hpp to kernel launches, for any Runner (ops.hpp).
+// From the dequantizing, padding and swizzling calls of octet/quantize.hpp to kernel launches, for any Runner
+// (ops.hpp).
 #pragma once
 
 #include "gpu/ops.hpp"
@@ -12,8 +13,10 @@ void dequantize(Runner& runner, Format data, Format x, const DequantizeParams& p
     if (all == 0) return;
     const i64 blocks = std::clamp<i64>(ceil_div(all, 256 * 4), 1, 1 << 16);
     with_fp8(data, [&](auto codec) {
-        if (x == Format::bf16) runner.template launch<DequantizeKernel<u16, decltype(codec)>>(blocks, p);
-        else runner.template launch<DequantizeKernel<float, decltype(codec)>>(blocks, p);
+        if (x == Format::bf16)
+            runner.template launch<DequantizeKernel<u16, decltype(codec)>>(blocks, p);
+        else
+            runner.template launch<DequantizeKernel<float, decltype(codec)>>(blocks, p);
     });
 }
 
@@ -37,8 +40,8 @@ void dequantize_rows(Runner& runner, ConstQuantizedView q, const QuantizeOptions
 }
 
 template <class Runner>
-void dequantize_tokens(Runner& runner, ConstQuantizedView q, Groups groups, i64 alignment, const QuantizeOptions& options,
-                       TensorView x, bool tokens_last) {
+void dequantize_tokens(Runner& runner, ConstQuantizedView q, Groups groups, i64 alignment,
+                       const QuantizeOptions& options, TensorView x, bool tokens_last) {
     DequantizeParams p{};
     const i64 block = block_of(options.scaling);
     p.data = static_cast<const u8*>(q.data.data);

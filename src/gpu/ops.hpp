@@ -29,11 +29,15 @@ struct Type {
 
 template <class F>
 void with_input(Format format, F&& f) {
-    if (format == Format::f32) f(Type<F32In>{});
-    else f(Type<Bf16In>{});
+    if (format == Format::f32)
+        f(Type<F32In>{});
+    else
+        f(Type<Bf16In>{});
 }
 
-inline bool starts_on(const void* data, i64 bytes) { return reinterpret_cast<std::uintptr_t>(data) % static_cast<std::uintptr_t>(bytes) == 0; }
+inline bool starts_on(const void* data, i64 bytes) {
+    return reinterpret_cast<std::uintptr_t>(data) % static_cast<std::uintptr_t>(bytes) == 0;
+}
 
 // Every row along the last axis starts on 16 bytes.
 inline bool rows_aligned(const ConstTensorView& x) {
@@ -46,7 +50,7 @@ inline bool rows_aligned(const ConstTensorView& x) {
 // axes: which axis of the scale tensor the expert or group, the feature or row, and the block are; -1: none.
 inline ScaleOut scale_out(const QuantizedView& out, int outer, int middle, int inner) {
     ScaleOut s;
-    const auto strides = [&](const TensorView& view, i64 (&stride)[3]) {
+    const auto strides = [&](const TensorView& view, i64(&stride)[3]) {
         if (view.null()) return;
         stride[0] = outer < 0 ? 0 : view.stride(outer);
         stride[1] = middle < 0 ? 0 : view.stride(middle);
@@ -54,14 +58,18 @@ inline ScaleOut scale_out(const QuantizedView& out, int outer, int middle, int i
     };
     strides(out.scale, s.scale_stride);
     strides(out.inverse, s.inverse_stride);
-    if (out.scale.format == Format::e8m0 && !out.scale.null()) s.mx = static_cast<u8*>(out.scale.data);
-    else s.scale = static_cast<float*>(out.scale.data);
+    if (out.scale.format == Format::e8m0 && !out.scale.null())
+        s.mx = static_cast<u8*>(out.scale.data);
+    else
+        s.scale = static_cast<float*>(out.scale.data);
     s.inverse = static_cast<float*>(out.inverse.data);
     return s;
 }
 
 inline ScaleIn scale_in(const ConstQuantizedView& q, int outer, int middle, int inner) {
-    const auto writable = [](const ConstTensorView& v) { return TensorView(const_cast<void*>(v.data), v.format, v.extents, v.device); };
+    const auto writable = [](const ConstTensorView& v) {
+        return TensorView(const_cast<void*>(v.data), v.format, v.extents, v.device);
+    };
     const ScaleOut out = scale_out({writable(q.data), writable(q.scale), writable(q.inverse)}, outer, middle, inner);
     ScaleIn in{out.scale, out.inverse, out.mx, {}, {}};
     std::copy_n(out.scale_stride, 3, in.scale_stride);
@@ -86,7 +94,8 @@ void launch_rows(Runner& runner, RowsParams p) {
     const auto go = [&](auto vectors, int team) {
         p.team = team;
         const i64 rows_here = 256 / team;
-        runner.template launch<RowsKernel<In, Codec, scaling, decltype(vectors)::value>>(ceil_div(p.total_rows, rows_here), p);
+        runner.template launch<RowsKernel<In, Codec, scaling, decltype(vectors)::value>>(
+            ceil_div(p.total_rows, rows_here), p);
     };
     // The narrowest team whose registers hold the row.
     int team = 32;
@@ -97,11 +106,16 @@ void launch_rows(Runner& runner, RowsParams p) {
     if constexpr (In::words == 8) {
         go(std::integral_constant<int, 4>{}, team);  // eight f32 are as many registers as sixteen bf16
     } else {
-        if (vectors <= 4) go(std::integral_constant<int, 4>{}, team);
-        else if (vectors <= 5) go(std::integral_constant<int, 5>{}, team);
-        else if (vectors <= 6) go(std::integral_constant<int, 6>{}, team);
-        else if (vectors <= 7) go(std::integral_constant<int, 7>{}, team);
-        else go(std::integral_constant<int, 8>{}, team);
+        if (vectors <= 4)
+            go(std::integral_constant<int, 4>{}, team);
+        else if (vectors <= 5)
+            go(std::integral_constant<int, 5>{}, team);
+        else if (vectors <= 6)
+            go(std::integral_constant<int, 6>{}, team);
+        else if (vectors <= 7)
+            go(std::integral_constant<int, 7>{}, team);
+        else
+            go(std::integral_constant<int, 8>{}, team);
     }
 }
 
@@ -198,8 +212,9 @@ void launch_tiles(Runner& runner, const TileJob& job, bool with_rows) {
     plan.fused_tiles = share == 0 ? 0 : blocks / share;
     plan.lag = tuning.lag_bytes / row_bytes;
     plan.alternate_rows = tuning.alternate_bytes / row_bytes;
-    const i64 slab_bytes = std::max<i64>(1, std::min(all, ceil_div(2 * all, job.ends ? job.groups : 1)) * tile * bytes_of(job.input));
-    p.lead = plan.lead = static_cast<u32>(std::clamp<i64>(tuning.lag_bytes / slab_bytes, 1, p.column_tiles));
+    const i64 slab_bytes =
+        std::max<i64>(1, std::min(all, ceil_div(2 * all, job.ends ? job.groups : 1)) * tile * bytes_of(job.input));
+    p.lead = static_cast<u32>(std::clamp<i64>(tuning.lag_bytes / slab_bytes, 1, p.column_tiles));
     const i64 all_rows = job.ends ? job.rows : job.groups * job.uniform_rows;
     const WorkspaceSize size = plan.exchange == 0 ? ranges_workspace(job.groups)
                                : with_rows        ? pair_workspace(all_rows, p.columns_in_all, job.groups)
@@ -211,8 +226,10 @@ void launch_tiles(Runner& runner, const TileJob& job, bool with_rows) {
     const i64 row_tiles = job.ends ? ceil_div(padded_bound(job.rows, job.groups, job.alignment), tile) + job.groups + 1
                                    : job.groups * ceil_div(job.uniform_rows, tile);
     const i64 used = std::clamp<i64>(2 * row_tiles * p.column_tiles, 1, blocks);
-    if (plan.exchange) runner.template launch_together<Kernel>(used, p);
-    else runner.template launch<Kernel>(used, p);
+    if (plan.exchange)
+        runner.template launch_together<Kernel>(used, p);
+    else
+        runner.template launch<Kernel>(used, p);
 }
 
 template <class Codec, class Runner>
@@ -221,16 +238,22 @@ void tiles(Runner& runner, TileJob& job, TileScales scales, bool with_rows) {
         using In = typename decltype(in)::type;
         switch (scales) {
             case TileScales::slab:
-                if (with_rows) launch_tiles<TilesKernel<In, Codec, TileScales::slab, true>>(runner, job, true);
-                else launch_tiles<TilesKernel<In, Codec, TileScales::slab, false>>(runner, job, false);
+                if (with_rows)
+                    launch_tiles<TilesKernel<In, Codec, TileScales::slab, true>>(runner, job, true);
+                else
+                    launch_tiles<TilesKernel<In, Codec, TileScales::slab, false>>(runner, job, false);
                 break;
             case TileScales::run128:
-                if (with_rows) launch_tiles<TilesKernel<In, Codec, TileScales::run128, true>>(runner, job, true);
-                else launch_tiles<TilesKernel<In, Codec, TileScales::run128, false>>(runner, job, false);
+                if (with_rows)
+                    launch_tiles<TilesKernel<In, Codec, TileScales::run128, true>>(runner, job, true);
+                else
+                    launch_tiles<TilesKernel<In, Codec, TileScales::run128, false>>(runner, job, false);
                 break;
             case TileScales::run32:
-                if (with_rows) launch_tiles<TilesKernel<In, Codec, TileScales::run32, true>>(runner, job, true);
-                else launch_tiles<TilesKernel<In, Codec, TileScales::run32, false>>(runner, job, false);
+                if (with_rows)
+                    launch_tiles<TilesKernel<In, Codec, TileScales::run32, true>>(runner, job, true);
+                else
+                    launch_tiles<TilesKernel<In, Codec, TileScales::run32, false>>(runner, job, false);
                 break;
             case TileScales::square:
                 launch_tiles<TilesKernel<In, Codec, TileScales::square, true>>(runner, job, true);
@@ -240,7 +263,9 @@ void tiles(Runner& runner, TileJob& job, TileScales scales, bool with_rows) {
 }
 
 inline TileScales scales_of(Scaling scaling) {
-    return scaling == Scaling::rowwise ? TileScales::slab : scaling == Scaling::blockwise ? TileScales::run128 : TileScales::run32;
+    return scaling == Scaling::rowwise     ? TileScales::slab
+           : scaling == Scaling::blockwise ? TileScales::run128
+                                           : TileScales::run32;
 }
 
 inline void set_input(TileOperand& o, const ConstTensorView& x) {
@@ -260,7 +285,8 @@ inline void set_token_columns(TileOperand& o, const QuantizedView& out, i64 alig
     o.column_scale = options.scaling == Scaling::rowwise ? scale_out(out, 0, 1, -1) : scale_out(out, -1, 0, 1);
 }
 
-inline TileJob token_job(const ConstTensorView& x, const Groups& groups, i64 alignment, const QuantizeOptions& options) {
+inline TileJob token_job(const ConstTensorView& x, const Groups& groups, i64 alignment,
+                         const QuantizeOptions& options) {
     TileJob job;
     job.input = x.format;
     job.ends = groups.ends;
@@ -305,8 +331,8 @@ void quantize_pair(Runner& runner, ConstTensorView x, Groups groups, i64 alignme
 }
 
 template <class Codec, class Runner>
-void quantize_transposed(Runner& runner, ConstTensorView x, Groups groups, i64 alignment, const QuantizeOptions& options,
-                         QuantizedView out) {
+void quantize_transposed(Runner& runner, ConstTensorView x, Groups groups, i64 alignment,
+                         const QuantizeOptions& options, QuantizedView out) {
     TransposedParams p{};
     p.x = x.data;
     p.x_stride = x.stride(0);
@@ -325,8 +351,12 @@ void quantize_transposed(Runner& runner, ConstTensorView x, Groups groups, i64 a
     detail::with_input(x.format, [&](auto in) {
         using In = typename decltype(in)::type;
         switch (options.scaling) {
-            case Scaling::rowwise: runner.template launch<TransposedKernel<In, Codec, Scaling::rowwise>>(blocks, p); break;
-            case Scaling::blockwise: runner.template launch<TransposedKernel<In, Codec, Scaling::blockwise>>(blocks, p); break;
+            case Scaling::rowwise:
+                runner.template launch<TransposedKernel<In, Codec, Scaling::rowwise>>(blocks, p);
+                break;
+            case Scaling::blockwise:
+                runner.template launch<TransposedKernel<In, Codec, Scaling::blockwise>>(blocks, p);
+                break;
             case Scaling::mx: runner.template launch<TransposedKernel<In, Codec, Scaling::mx>>(blocks, p); break;
         }
     });

@@ -4,13 +4,12 @@
 // that the main kernel shares between its blocks. Offsets that decrease or run past the last row are clamped: a bad
 // router gives wrong numbers, never a write out of bounds.
 //
-// Items are numbered so that blocks may take them in order. Where the tiles of a group, or of a group's column tile, are no
-// more than the blocks that run at once, they are fused: read once, and held until all of them have handed in their maxima.
-// A larger group is visited twice: first
-// items read a tile for its maxima, second items read it again, from the L2 cache where it is
-// still there, and cast it. Second items wait until the first ones of their slab are counted in; these have lower numbers,
-// so nobody waits for ever, whatever else runs on the device. To have nobody wait at all, and the cache still hold what
-// was read first, second items follow some megabytes behind:
+// Items are numbered so that blocks may take them in order. Where the tiles of a group, or of a group's column tile,
+// are no more than the blocks that run at once, they are fused: read once, and held until all of them have handed in
+// their maxima. A larger group is visited twice: first items read a tile for its maxima, second items read it again,
+// from the L2 cache where it is still there, and cast it. Second items wait until the first ones of their slab are
+// counted in; these have lower numbers, so nobody waits for ever, whatever else runs on the device. To have nobody wait
+// at all, and the cache still hold what was read first, second items follow some megabytes behind:
 //   - lagged: after the first items of the following groups, up to `lag` rows of them;
 //   - alternating (one group too large for the cache, scales along columns only): column tile by column tile.
 #pragma once
@@ -22,8 +21,8 @@ namespace octet::gpu {
 using namespace octet::simt;
 
 enum class GroupOrder : u32 {
-    once,         // nothing is exchanged: tiles are cast as they are read
-    fused,        // tiles wait for each other holding what they read
+    once,   // nothing is exchanged: tiles are cast as they are read
+    fused,  // tiles wait for each other holding what they read
     lagged,
     alternating,
 };
@@ -52,15 +51,14 @@ struct Plan {
 };
 
 struct PlanParams {
-    const i32* ends;     // [groups], or null: every group has uniform_rows rows of its own matrix
+    const i32* ends;  // [groups], or null: every group has uniform_rows rows of its own matrix
     i64 groups;
-    i64 rows;            // of the tensor
+    i64 rows;  // of the tensor
     i64 uniform_rows;
     i64 alignment;
-    i32 tile_rows;       // 0: no items are wanted, only ranges
+    i32 tile_rows;  // 0: no items are wanted, only ranges
     i32 chunk_rows;
     u32 column_tiles;
-    u32 lead;            // column tiles that first items are ahead by, where they alternate
     i64 lag;             // rows that first items are ahead by, where they do not
     i64 fused_tiles;     // tiles that may wait for each other
     i64 alternate_rows;  // groups of more rows than this alternate, where they may
@@ -121,9 +119,11 @@ private:
         if (owned && group.row_tiles == 0) group.row_tiles = 1;  // an empty group has scales too
         if (p.exchange == 1 && group.row_tiles <= 1) return;
         group.order = static_cast<u32>(GroupOrder::fused);
-        if ((p.exchange == 2 ? static_cast<i64>(group.row_tiles) * p.column_tiles : group.row_tiles) <= p.fused_tiles) return;
+        if ((p.exchange == 2 ? static_cast<i64>(group.row_tiles) * p.column_tiles : group.row_tiles) <= p.fused_tiles)
+            return;
         group.row_chunks = static_cast<u32>((group.rows + p.chunk_rows - 1) / p.chunk_rows);
-        group.order = static_cast<u32>(p.exchange == 1 && group.rows > p.alternate_rows ? GroupOrder::alternating : GroupOrder::lagged);
+        group.order = static_cast<u32>(p.exchange == 1 && group.rows > p.alternate_rows ? GroupOrder::alternating
+                                                                                        : GroupOrder::lagged);
     }
 
     // Each thread owns a run of neighbouring groups; scans over the threads join the runs.
@@ -152,7 +152,8 @@ private:
             group.rows = static_cast<i32>(mine - end);
             group.padded_begin = 0;
             const u32 alignment = static_cast<u32>(p.alignment);
-            group.padded_rows = owned ? static_cast<i32>((static_cast<u32>(group.rows) + alignment - 1) / alignment * alignment) : 0;
+            group.padded_rows =
+                owned ? static_cast<i32>((static_cast<u32>(group.rows) + alignment - 1) / alignment * alignment) : 0;
             count_tiles(p, group, owned);
             groups[g] = group;
             end = mine;
@@ -194,8 +195,10 @@ private:
         i64 low = g, high = p.exchange ? p.groups : g;
         while (low < high) {
             const i64 middle = (low + high + 1) / 2;
-            if (p.plan.group[middle].position < reach) low = middle;
-            else high = middle - 1;
+            if (p.plan.group[middle].position < reach)
+                low = middle;
+            else
+                high = middle - 1;
         }
         return low;
     }
@@ -206,8 +209,10 @@ private:
         i64 low = 0, high = p.exchange ? h : 0;
         while (low < high) {
             const i64 middle = (low + high) / 2;
-            if (p.plan.group[middle].position + p.plan.group[middle].rows > start) high = middle;
-            else low = middle + 1;
+            if (p.plan.group[middle].position + p.plan.group[middle].rows > start)
+                high = middle;
+            else
+                low = middle + 1;
         }
         return low;
     }
@@ -225,7 +230,8 @@ private:
                 const Three other = t.load_shared(&s.scan[now][me - step]);
                 OCTET_UNROLL
                 for (int i = 0; i < 3; ++i)
-                    mine.value[i] = maximum ? (other.value[i] > mine.value[i] ? other.value[i] : mine.value[i]) : mine.value[i] + other.value[i];
+                    mine.value[i] = maximum ? (other.value[i] > mine.value[i] ? other.value[i] : mine.value[i])
+                                            : mine.value[i] + other.value[i];
             }
             t.store_shared(&s.scan[1 - now][me], mine);
             t.barrier();
@@ -244,8 +250,10 @@ OCTET_GPU i64 find_item(Thread& t, const u32* table, i64 count, u32 item) {
     i64 low = 0, high = count - 1;
     while (low < high) {
         const i64 middle = (low + high + 1) / 2;
-        if (t.load(table + middle) <= item) low = middle;
-        else high = middle - 1;
+        if (t.load(table + middle) <= item)
+            low = middle;
+        else
+            high = middle - 1;
     }
     return low;
 }

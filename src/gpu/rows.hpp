@@ -1,7 +1,8 @@
 // Quantizes rows along their own axis: x[M, K] -> data[M, K], with one scale a row, or one for each 128 or 32 elements.
 //
 // Bytes: x once, data once, scales once. Bound by memory: the row stays in registers between the maximum and the cast,
-// `vectors` 16-byte loads (bf16) a thread are in flight at once, and a team of one or more 32-thread units shares a row.
+// `vectors` 16-byte loads (bf16) a thread are in flight at once, and a team of one or more 32-thread units shares a
+// row.
 #pragma once
 
 #include "gpu/eight.hpp"
@@ -11,17 +12,17 @@
 namespace octet::gpu {
 
 struct RowsParams {
-    const void* x;       // [E, M, K], K contiguous; E = 1 for activations
-    u8* data;            // [E, M, K], K contiguous
-    ScaleOut scale;      // [E, M, blocks]
+    const void* x;   // [E, M, K], K contiguous; E = 1 for activations
+    u8* data;        // [E, M, K], K contiguous
+    ScaleOut scale;  // [E, M, blocks]
     ScaleRule rule;
-    i64 rows;            // of one expert
-    i64 total_rows;      // of all experts
+    i64 rows;        // of one expert
+    i64 total_rows;  // of all experts
     i32 columns;
-    i64 x_stride[2];     // expert, row
+    i64 x_stride[2];  // expert, row
     i64 data_stride[2];
-    i32 team;            // threads a row: a multiple of 32 that divides the block's 256
-    i32 aligned;         // every row of x starts on 16 bytes
+    i32 team;     // threads a row: a multiple of 32 that divides the block's 256
+    i32 aligned;  // every row of x starts on 16 bytes
 };
 
 template <class In_, class Codec_, Scaling scaling, int vectors>
@@ -30,7 +31,10 @@ struct RowsKernel {
     using Codec = Codec_;
     using Params = RowsParams;
     static constexpr int threads = 256;
-    static constexpr int blocks_per_core = In::words * vectors <= 16 ? 5 : In::words * vectors <= (scaling == Scaling::blockwise ? 20 : 32) ? 4 : In::words * vectors <= 32 ? 3 : 2;
+    static constexpr int blocks_per_core = In::words * vectors <= 16                                          ? 5
+                                           : In::words * vectors <= (scaling == Scaling::blockwise ? 20 : 32) ? 4
+                                           : In::words * vectors <= 32                                        ? 3
+                                                                                                              : 2;
     static constexpr bool mx = scaling == Scaling::mx;
     static constexpr int block = static_cast<int>(block_of(scaling));  // 0: the row
 
@@ -63,7 +67,8 @@ struct RowsKernel {
                     const bool first = column < reach && me % (block / 8) == 0;
                     const float scale = make_scale<Codec, mx>(t, f32_bits_of<In>(peak), p.rule, p.scale, first, expert,
                                                               local, column / block);
-                    if (column < reach) store_eight(t, data + column, encode_eight<Codec>(t, v[j], scale), reach - column);
+                    if (column < reach)
+                        store_eight(t, data + column, encode_eight<Codec>(t, v[j], scale), reach - column);
                 }
             }
         } else if (p.columns <= p.team * 8 * vectors) {
@@ -86,14 +91,13 @@ struct RowsKernel {
                 peak = magnitude_max<In>(t, peak, fold_across(t, magnitudes_of(load(t, p, x, column, reach))));
             const float scale = scale_of_row(t, p, s, peak, mine && me == 0, expert, local);
             for (i32 column = me * 8; column < reach; column += p.team * 8)
-                store_eight(t, data + column, encode_eight<Codec>(t, load(t, p, x, column, reach), scale), reach - column);
+                store_eight(t, data + column, encode_eight<Codec>(t, load(t, p, x, column, reach), scale),
+                            reach - column);
         }
     }
 
 private:
-    OCTET_GPU static i32 column_of(const Params& p, i32 start, int me, int j) {
-        return start + (me + j * p.team) * 8;
-    }
+    OCTET_GPU static i32 column_of(const Params& p, i32 start, int me, int j) { return start + (me + j * p.team) * 8; }
 
     template <class Thread>
     OCTET_GPU static Eight<In> load(Thread& t, const Params& p, const typename In::Element* x, i32 column, i32 reach) {
@@ -110,7 +114,8 @@ private:
             const int mine = t.thread() / unit, first = mine - mine % (p.team / unit);
             if (t.thread() % unit == 0) t.store_shared(&s.amax[mine], peak);
             t.barrier();
-            for (int i = 0; i < p.team / unit; ++i) peak = magnitude_max<In>(t, peak, t.load_shared(&s.amax[first + i]));
+            for (int i = 0; i < p.team / unit; ++i)
+                peak = magnitude_max<In>(t, peak, t.load_shared(&s.amax[first + i]));
         }
         return make_scale<Codec, false>(t, f32_bits_of<In>(peak), p.rule, p.scale, wanted, expert, local, 0);
     }

@@ -20,13 +20,19 @@ struct CudaThread {
 
     // ---- shared memory
     template <class T>
-    OCTET_GPU static T load_shared(const T* from) { return *from; }
+    OCTET_GPU static T load_shared(const T* from) {
+        return *from;
+    }
     template <class T, class V>
-    OCTET_GPU static void store_shared(T* to, V value) { *to = value; }
+    OCTET_GPU static void store_shared(T* to, V value) {
+        *to = value;
+    }
 
     // Shared memory to read in place, more than once: const T& x = t.borrow_shared(&s.x);
     template <class T>
-    OCTET_GPU static const T& borrow_shared(const T* from) { return *from; }
+    OCTET_GPU static const T& borrow_shared(const T* from) {
+        return *from;
+    }
 
     // ---- global memory
     template <Reuse reuse = Reuse::normal>
@@ -48,11 +54,17 @@ struct CudaThread {
     OCTET_GPU static void store16(void* to, Vec16 v) {
         __stcs(static_cast<uint4*>(to), make_uint4(v.word[0], v.word[1], v.word[2], v.word[3]));
     }
-    OCTET_GPU static void store8(void* to, Vec8 v) { __stcs(static_cast<uint2*>(to), make_uint2(v.word[0], v.word[1])); }
+    OCTET_GPU static void store8(void* to, Vec8 v) {
+        __stcs(static_cast<uint2*>(to), make_uint2(v.word[0], v.word[1]));
+    }
     template <class T>
-    OCTET_GPU static T load(const T* from) { return __ldg(from); }
+    OCTET_GPU static T load(const T* from) {
+        return __ldg(from);
+    }
     template <class T>
-    OCTET_GPU static void store(T* to, T value) { *to = value; }
+    OCTET_GPU static void store(T* to, T value) {
+        *to = value;
+    }
 
     // ---- across blocks. Maxima and counts come out the same in any order.
     OCTET_GPU static void atomic_max(u32* to, u32 value) { atomicMax(to, value); }

@@ -5,15 +5,15 @@
 //
 // Bytes: x once, each output once, and x a second time for groups that are visited twice (plan.hpp). Bound by memory.
 //
-// A tile stays in registers from the read to the cast. A thread holds 8 columns of 4 consecutive rows, twice: converting
-// four rows of a column gives a word that is already transposed, and shared memory only has to bring such words of one
-// column together, 16 rows to a store. Word w of column c lies at w ^ 2*(c/8), so that neither the writes (8 columns
-// apart) nor the 16-byte reads (along a column) meet in a bank.
+// A tile stays in registers from the read to the cast. A thread holds 8 columns of 4 consecutive rows, twice:
+// converting four rows of a column gives a word that is already transposed, and shared memory only has to bring such
+// words of one column together, 16 rows to a store. Word w of column c lies at w ^ 2*(c/8), so that neither the writes
+// (8 columns apart) nor the 16-byte reads (along a column) meet in a bank.
 //
-// Where a scale needs more than the tile (a whole group's column, a whole row), tiles fold their maxima into global memory,
-// count themselves in, and wait for the count; a fused tile (plan.hpp) is held in registers while it waits. Nobody waits
-// for ever: blocks take items in order, all run at once, a fused slab has no more tiles than there are blocks, and a block
-// that holds a fused tile takes its next ticket after the wait.
+// Where a scale needs more than the tile (a whole group's column, a whole row), tiles fold their maxima into global
+// memory, count themselves in, and wait for the count; a fused tile (plan.hpp) is held in registers while it waits.
+// Nobody waits for ever: blocks take items in order, all run at once, a fused slab has no more tiles than there are
+// blocks, and a block that holds a fused tile takes its next ticket after the wait.
 #pragma once
 
 #include "gpu/eight.hpp"
@@ -30,16 +30,16 @@ enum class TileScales {
 };
 
 struct TileOperand {
-    const void* x = nullptr;            // [groups, rows, columns]
-    i64 x_stride[2] = {0, 0};           // group, row
+    const void* x = nullptr;   // [groups, rows, columns]
+    i64 x_stride[2] = {0, 0};  // group, row
     i32 columns = 0;
     u32 column_tiles = 0;
-    i32 aligned = 0;                    // every row starts on 16 bytes
-    i32 columns_wanted = 0;             // 0: along rows only
-    u8* column_data = nullptr;          // [groups, columns, rows]
-    i64 column_data_stride[2] = {0, 0}; // group, column
+    i32 aligned = 0;                     // every row starts on 16 bytes
+    i32 columns_wanted = 0;              // 0: along rows only
+    u8* column_data = nullptr;           // [groups, columns, rows]
+    i64 column_data_stride[2] = {0, 0};  // group, column
     ScaleOut column_scale;
-    i32 column_data_aligned = 0;        // 16 rows of a column are one aligned store
+    i32 column_data_aligned = 0;  // 16 rows of a column are one aligned store
 };
 
 struct TileParams {
@@ -77,12 +77,12 @@ struct TilesKernel {
         i64 group;
         i64 begin, padded_begin;  // of the group (plan.hpp)
         i32 rows, padded_rows;
-        i32 row0, column0;        // of the tile or chunk, within the group and its operand
+        i32 row0, column0;  // of the tile or chunk, within the group and its operand
         i32 operand;
         u32 row_tile, column_tile;
         Visit kind;
-        u32 slab, slab_items;     // first items that a second one waits for
-        i32 none;                 // 1: there are no more
+        u32 slab, slab_items;  // first items that a second one waits for
+        i32 none;              // 1: there are no more
     };
 
     struct Shared {
@@ -157,8 +157,10 @@ private:
                     slab = local / both;
                     at.row_tile = local % both;
                     at.kind = at.row_tile < chunks ? Visit::first : Visit::second;
-                    if (at.kind == Visit::first) slab += lead;
-                    else at.row_tile -= chunks;
+                    if (at.kind == Visit::first)
+                        slab += lead;
+                    else
+                        at.row_tile -= chunks;
                 } else {
                     local -= (across - lead) * both;
                     slab = across - lead + local / down;
@@ -187,8 +189,10 @@ private:
         const int thread = t.thread();
         const Place me{thread / unit, thread / 16 % 2, thread % 16};
         Eight<In> x[8];  // row 16 u + 8 (j/4) + 4 q + j%4
-        if (exchanges && at.kind == Visit::first) load<Reuse::normal>(t, o, at, me, x);
-        else load<Reuse::stream>(t, o, at, me, x);
+        if (exchanges && at.kind == Visit::first)
+            load<Reuse::normal>(t, o, at, me, x);
+        else
+            load<Reuse::stream>(t, o, at, me, x);
 
         // While the elements are on their way; but a ticket taken before a wait could be the one that is waited for.
         const bool waits = exchanges && (at.kind == Visit::fused || at.kind == Visit::second);
@@ -224,7 +228,8 @@ private:
 
     // Folds a tile's maxima into those of its group and its rows, and counts it in.
     template <class Thread>
-    OCTET_GPU static void hand_in(Thread& t, const Params& p, Shared& s, const Tile& at, const Place& me, const Eight<In> (&x)[8]) {
+    OCTET_GPU static void hand_in(Thread& t, const Params& p, Shared& s, const Tile& at, const Place& me,
+                                  const Eight<In> (&x)[8]) {
         if (t.thread() < tile && at.group < p.groups && at.column0 + t.thread() < p.operand[at.operand].columns)
             t.atomic_max(p.plan.column_amax + slot_of(p, at) + t.thread(), column_peak(t, s, t.thread(), 0, units));
         if constexpr (with_rows) {
@@ -259,7 +264,8 @@ private:
             OCTET_UNROLL
             for (int j = 0; j < 8; ++j) {
                 const int row = 8 * (j / 4) + j % 4;
-                x[j] = row < rows && columns > 0 ? load_some<In>(t, from + row * o.x_stride[1], columns) : zero_eight<In>();
+                x[j] = row < rows && columns > 0 ? load_some<In>(t, from + row * o.x_stride[1], columns)
+                                                 : zero_eight<In>();
             }
         }
     }
@@ -323,16 +329,20 @@ private:
                 const i32 row = at.row0 + thread - tile;
                 const u32 peak = row < at.rows ? t.load_fresh(p.plan.row_amax + row_slot(p, at, row)) : 0u;
                 const bool wanted = row < at.rows && at.column_tile == 0;
-                t.store_shared(&s.row_scale[thread - tile],
-                               make_scale<Codec, false>(t, peak, p.rule, p.row_scale, wanted, at.group,
-                                                        at.begin + row, 0));
+                t.store_shared(
+                    &s.row_scale[thread - tile],
+                    make_scale<Codec, false>(t, peak, p.rule, p.row_scale, wanted, at.group, at.begin + row, 0));
             }
         }
         if (thread >= tile) return;
         constexpr int reduction = mx ? 32 : tile;  // rows that share a scale, within the tile
         u32 codes = 0;                             // mx: the tile's four of a column, one store where they lie together
         const bool together = mx && o.column_scale.scale_stride[2] == 1 && at.row0 + tile <= at.padded_rows &&
-                              (reinterpret_cast<u64>(o.column_scale.mx) + static_cast<u64>(place(o.column_scale.scale_stride, at.group, at.column0 + thread, (at.padded_begin + at.row0) / 32))) % 4 == 0;
+                              (reinterpret_cast<u64>(o.column_scale.mx) +
+                               static_cast<u64>(place(o.column_scale.scale_stride, at.group, at.column0 + thread,
+                                                      (at.padded_begin + at.row0) / 32))) %
+                                      4 ==
+                                  0;
         OCTET_UNROLL
         for (int block = 0; block < blocks_down; ++block) {
             const int column = thread;
@@ -344,8 +354,7 @@ private:
                 peak = column_peak(t, s, column, block * (reduction / 16), reduction / 16);
             }
             const i32 row = at.row0 + block * reduction;
-            const bool wanted = inside && o.columns_wanted &&
-                                (exchanges ? at.row_tile == 0 : row < at.padded_rows);
+            const bool wanted = inside && o.columns_wanted && (exchanges ? at.row_tile == 0 : row < at.padded_rows);
             const i64 inner = exchanges ? 0 : (at.padded_begin + row) / reduction;
             if constexpr (mx) {
                 const u8 code = mx_scale_of<Codec>(std::bit_cast<float>(peak), p.rule.mx_mode);
@@ -354,12 +363,15 @@ private:
                 t.store_shared(&s.column_scale[block][column], mx_multiplier(code));
             } else {
                 t.store_shared(&s.column_scale[block][column],
-                               make_scale<Codec, false>(t, peak, p.rule, o.column_scale, wanted, at.group, at.column0 + column, inner));
+                               make_scale<Codec, false>(t, peak, p.rule, o.column_scale, wanted, at.group,
+                                                        at.column0 + column, inner));
             }
         }
         if (together && at.group < p.groups && at.column0 + thread < o.columns && o.columns_wanted)
-            t.store(reinterpret_cast<u32*>(o.column_scale.mx + place(o.column_scale.scale_stride, at.group, at.column0 + thread,
-                                                                     (at.padded_begin + at.row0) / 32)), codes);
+            t.store(reinterpret_cast<u32*>(o.column_scale.mx + place(o.column_scale.scale_stride, at.group,
+                                                                     at.column0 + thread,
+                                                                     (at.padded_begin + at.row0) / 32)),
+                    codes);
     }
 
     // One scale for the whole tile: expert, row block, column block, and the same the other way round.
@@ -383,12 +395,13 @@ private:
         }
     }
 
-    // The largest magnitudes of two rows, each folded over a thread's eight elements, over `lanes` neighbours: as f32 bits,
-    // in each of them.
+    // The largest magnitudes of two rows, each folded over a thread's eight elements, over `lanes` neighbours: as f32
+    // bits, in each of them.
     template <int lanes, class Thread>
     OCTET_GPU static void peaks_of_two(Thread& t, u32 a, u32 b, u32 (&peaks)[2]) {
         if constexpr (In::words == 4) {  // both in one word
-            const u32 both = fold_lanes<In, lanes>(t, t.max_u16x2(t.permute_bytes(a, b, 0x5410u), t.permute_bytes(a, b, 0x7632u)));
+            const u32 both =
+                fold_lanes<In, lanes>(t, t.max_u16x2(t.permute_bytes(a, b, 0x5410u), t.permute_bytes(a, b, 0x7632u)));
             peaks[0] = both << 16;
             peaks[1] = both & 0xFFFF0000u;
         } else {
@@ -446,8 +459,10 @@ private:
         for (int k = 0; k < 8; ++k) {
             const int column = 8 * me.c + k;
             float scale;
-            if constexpr (scales == TileScales::square) scale = t.load_shared(&s.row_scale[0]);
-            else scale = t.load_shared(&s.column_scale[mx ? me.u / 2 : 0][column]);
+            if constexpr (scales == TileScales::square)
+                scale = t.load_shared(&s.row_scale[0]);
+            else
+                scale = t.load_shared(&s.column_scale[mx ? me.u / 2 : 0][column]);
             OCTET_UNROLL
             for (int i = 0; i < 2; ++i) {
                 const int word = (4 * me.u + 2 * i + me.q) ^ 2 * me.c;
@@ -476,7 +491,9 @@ private:
                 OCTET_UNROLL
                 for (int w = 0; w < 4; ++w) {
                     const i32 bytes = real - 4 * w;
-                    v.word[w] = bytes >= 4 ? v.word[w] : bytes <= 0 ? 0u : v.word[w] & (0xFFFFFFFFu >> (32 - 8 * bytes));
+                    v.word[w] = bytes >= 4   ? v.word[w]
+                                : bytes <= 0 ? 0u
+                                             : v.word[w] & (0xFFFFFFFFu >> (32 - 8 * bytes));
                 }
             }
             u8* to = data + (at.column0 + column) * o.column_data_stride[1];

@@ -2,8 +2,8 @@
 // row, or one for each 128 or 32 tokens.
 //
 // Bytes: x once, data once; of a group of more than 16384 tokens (bf16), the tokens past those are read a second time,
-// from the cache. Bound by memory. A block takes some rows of one group. Teams of 32 to 256 threads share a row, as many
-// as its tokens need, so that short groups and long ones keep as many loads in flight.
+// from the cache. Bound by memory. A block takes some rows of one group. Teams of 32 to 256 threads share a row, as
+// many as its tokens need, so that short groups and long ones keep as many loads in flight.
 #pragma once
 
 #include "gpu/eight.hpp"
@@ -14,16 +14,16 @@
 namespace octet::gpu {
 
 struct TransposedParams {
-    const void* x;   // [features, tokens]
+    const void* x;  // [features, tokens]
     i64 x_stride;
     i64 features, tokens;
     i32 features_a_block;
-    u8* data;        // [features, P]
+    u8* data;  // [features, P]
     i64 data_stride;
     ScaleOut scale;  // [groups, features, blocks]
     ScaleRule rule;
     i64 groups;
-    i32 aligned;     // every row of x starts on 16 bytes
+    i32 aligned;  // every row of x starts on 16 bytes
     Plan plan;
 };
 
@@ -73,31 +73,46 @@ struct TransposedKernel {
         const i32 eights = (a.padded_rows + 7) / 8;
         // Whole eights may be read where they stay within the tensor; what is past the group is masked.
         const bool whole = a.aligned && begin + (a.rows + 7) / 8 * 8 <= p.tokens;
-        if (!whole && eights <= vectors * unit) share<unit, 1, false>(t, p, s, a, point, feature0, end);
-        else if (!whole) share<threads, 1, false>(t, p, s, a, point, feature0, end);
-        else if (eights <= vectors / 4 * unit) share<unit, 4, true>(t, p, s, a, point, feature0, end);
-        else if (eights <= vectors / 2 * unit) share<unit, 2, true>(t, p, s, a, point, feature0, end);
-        else if (eights <= vectors * unit) share<unit, 1, true>(t, p, s, a, point, feature0, end);
-        else if (eights <= 4 * vectors * unit) share<4 * unit, 1, true>(t, p, s, a, point, feature0, end);
-        else share<threads, 1, true>(t, p, s, a, point, feature0, end);
+        if (!whole && eights <= vectors * unit)
+            share<unit, 1, false>(t, p, s, a, point, feature0, end);
+        else if (!whole)
+            share<threads, 1, false>(t, p, s, a, point, feature0, end);
+        else if (eights <= vectors / 4 * unit)
+            share<unit, 4, true>(t, p, s, a, point, feature0, end);
+        else if (eights <= vectors / 2 * unit)
+            share<unit, 2, true>(t, p, s, a, point, feature0, end);
+        else if (eights <= vectors * unit)
+            share<unit, 1, true>(t, p, s, a, point, feature0, end);
+        else if (eights <= 4 * vectors * unit)
+            share<4 * unit, 1, true>(t, p, s, a, point, feature0, end);
+        else
+            share<threads, 1, true>(t, p, s, a, point, feature0, end);
     }
 
 private:
     template <bool whole, class Thread>
     OCTET_GPU static Eight<In> load(Thread& t, const Segment& a, i32 token, bool mine) {
-        if constexpr (whole) return mine && token < a.rows ? load_eight<In, Reuse::stream>(t, a.x + token) : zero_eight<In>();
-        else return mine && token < a.rows ? load_some<In>(t, a.x + token, a.rows - token) : zero_eight<In>();
+        if constexpr (whole)
+            return mine && token < a.rows ? load_eight<In, Reuse::stream>(t, a.x + token) : zero_eight<In>();
+        else
+            return mine && token < a.rows ? load_some<In>(t, a.x + token, a.rows - token) : zero_eight<In>();
     }
 
     // Zeros what a whole eight has past the group's end. Apart from the load, so that many loads can be on their way.
     template <bool whole>
-    OCTET_GPU static void mask(const Segment& a, i32 token, Eight<In>& x) {
-        if (!whole || token + 8 <= a.rows || token >= a.rows) return;
-        OCTET_UNROLL
-        for (int i = 0; i < 8; ++i) {
-            if (token + i < a.rows) continue;
-            if constexpr (In::words == 4) x.word[i >> 1] &= i & 1 ? 0xFFFFu : 0xFFFF0000u;
-            else x.word[i] = 0;
+    OCTET_GPU static void mask([[maybe_unused]] const Segment& a, [[maybe_unused]] i32 token,
+                               [[maybe_unused]] Eight<In>& x) {
+        if constexpr (whole) {
+            if (token + 8 <= a.rows || token >= a.rows) return;
+            OCTET_UNROLL
+            for (int i = 0; i < 8; ++i) {
+                if (token + i < a.rows) continue;
+                if constexpr (In::words == 4) {
+                    x.word[i >> 1] &= i & 1 ? 0xFFFFu : 0xFFFF0000u;
+                } else {
+                    x.word[i] = 0;
+                }
+            }
         }
     }
 
@@ -124,9 +139,11 @@ private:
         store_eight(t, a.data + token, v, a.padded_rows - token);
     }
 
-    // Each team of `team` threads takes `rows` features at a time, `vectors / rows` eights of each in a thread's registers.
+    // Each team of `team` threads takes `rows` features at a time, `vectors / rows` eights of each in a thread's
+    // registers.
     template <int team, int rows, bool whole, class Thread, class Point>
-    OCTET_GPU static void share(Thread& t, const Params& p, Shared& s, Segment& a, const Point& point, i64 feature0, i64 end) {
+    OCTET_GPU static void share(Thread& t, const Params& p, Shared& s, Segment& a, const Point& point, i64 feature0,
+                                i64 end) {
         constexpr int steps = vectors / rows;
         const int me = t.thread() % team;
         int turn = 0;
@@ -147,10 +164,12 @@ private:
                 for (int r = 0; r < rows; ++r) {
                     point(first + r);
                     OCTET_UNROLL
-                    for (int j = 0; j < steps; ++j) cast_blocks(t, p, a, (me + j * team) * 8, me, x[r * steps + j], first + r < end);
+                    for (int j = 0; j < steps; ++j)
+                        cast_blocks(t, p, a, (me + j * team) * 8, me, x[r * steps + j], first + r < end);
                     for (i32 start = steps * team * 8; start < a.padded_rows; start += team * 8) {
                         const i32 token = start + me * 8;
-                        cast_blocks(t, p, a, token, me, load_masked<whole>(t, a, token, first + r < end), first + r < end);
+                        cast_blocks(t, p, a, token, me, load_masked<whole>(t, a, token, first + r < end),
+                                    first + r < end);
                     }
                 }
             } else {
@@ -170,7 +189,8 @@ private:
     }
 
     template <class Thread>
-    OCTET_GPU static void cast_blocks(Thread& t, const Params& p, const Segment& a, i32 token, int me, const Eight<In>& x, bool mine) {
+    OCTET_GPU static void cast_blocks(Thread& t, const Params& p, const Segment& a, i32 token, int me,
+                                      const Eight<In>& x, bool mine) {
         const u32 peak = fold_lanes<In, block / 8>(t, fold_across(t, magnitudes_of(x)));
         const bool first = mine && token < a.padded_rows && me % (block / 8) == 0;
         const float scale = make_scale<Codec, mx>(t, f32_bits_of<In>(peak), p.rule, p.scale, first, a.group, a.feature,
@@ -180,8 +200,10 @@ private:
 
     // Turns alternate between two halves of shared memory, so that one barrier a round is enough.
     template <int team, int rows, int steps, bool whole, class Thread, class Point>
-    OCTET_GPU static void peaks_to_scales(Thread& t, const Params& p, Shared& s, Segment& a, const Point& point, i64 first, i64 end,
-                                          int me, int turn, const Eight<In> (&x)[static_cast<u32>(vectors)], float (&scale)[static_cast<u32>(rows)]) {
+    OCTET_GPU static void peaks_to_scales(Thread& t, const Params& p, Shared& s, Segment& a, const Point& point,
+                                          i64 first, i64 end, int me, int turn,
+                                          const Eight<In> (&x)[static_cast<u32>(vectors)],
+                                          float (&scale)[static_cast<u32>(rows)]) {
         constexpr int mates = team / unit;
         const int here = t.thread() / unit;
         u32 peak[static_cast<u32>(rows)];
@@ -189,11 +211,13 @@ private:
         for (int r = 0; r < rows; ++r) {
             peak[r] = fold_across(t, magnitudes_of(x[r * steps]));
             OCTET_UNROLL
-            for (int j = 1; j < steps; ++j) peak[r] = magnitude_max<In>(t, peak[r], fold_across(t, magnitudes_of(x[r * steps + j])));
+            for (int j = 1; j < steps; ++j)
+                peak[r] = magnitude_max<In>(t, peak[r], fold_across(t, magnitudes_of(x[r * steps + j])));
             if (first + r < end) {
                 point(first + r);
                 for (i32 token = (steps * team + me) * 8; token < a.rows; token += team * 8)
-                    peak[r] = magnitude_max<In>(t, peak[r], fold_across(t, magnitudes_of(load_masked<whole>(t, a, token, true))));
+                    peak[r] = magnitude_max<In>(t, peak[r],
+                                                fold_across(t, magnitudes_of(load_masked<whole>(t, a, token, true))));
             }
             peak[r] = fold_lanes<In, unit>(t, peak[r]);
             if constexpr (mates > 1)
@@ -204,10 +228,11 @@ private:
         for (int r = 0; r < rows; ++r) {
             if constexpr (mates > 1) {
                 OCTET_UNROLL
-                for (int u = 0; u < mates; ++u) peak[r] = magnitude_max<In>(t, peak[r], t.load_shared(&s.amax[turn][r][here / mates * mates + u]));
+                for (int u = 0; u < mates; ++u)
+                    peak[r] = magnitude_max<In>(t, peak[r], t.load_shared(&s.amax[turn][r][here / mates * mates + u]));
             }
-            scale[r] = make_scale<Codec, false>(t, f32_bits_of<In>(peak[r]), p.rule, p.scale, me == 0 && first + r < end, a.group,
-                                                first + r, 0);
+            scale[r] = make_scale<Codec, false>(t, f32_bits_of<In>(peak[r]), p.rule, p.scale,
+                                                me == 0 && first + r < end, a.group, first + r, 0);
         }
     }
 };

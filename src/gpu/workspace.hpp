@@ -19,7 +19,8 @@ struct WorkspaceSize {
     constexpr i64 group_bytes() const { return align((groups + 2) * static_cast<i64>(sizeof(Group))); }
     constexpr i64 item_bytes() const { return align((groups + 2) * 4); }
     constexpr i64 bytes() const {
-        return group_bytes() + 2 * item_bytes() + align(4) + align(slabs * 4) + align(column_words * 4) + align(row_words * 4);
+        return group_bytes() + 2 * item_bytes() + align(4) + align(slabs * 4) + align(column_words * 4) +
+               align(row_words * 4);
     }
 };
 

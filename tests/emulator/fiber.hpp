@@ -1,4 +1,5 @@
-// Fibers: stacks that one host thread switches between. Enough of them to give every GPU thread of a few blocks its own.
+// Fibers: stacks that one host thread switches between. Enough of them to give every GPU thread of a few blocks its
+// own.
 #pragma once
 
 #include <sys/mman.h>
@@ -41,7 +42,8 @@ public:
     // The next resume() calls entry(argument) on the fiber's own stack. The entry must end in finish().
     void start(Entry entry, void* argument) {
         if (!stack_) {
-            stack_ = mmap(nullptr, stack_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+            stack_ =
+                mmap(nullptr, stack_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
             if (stack_ == MAP_FAILED) {
                 stack_ = nullptr;
                 throw std::bad_alloc();

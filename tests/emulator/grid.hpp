@@ -97,7 +97,9 @@ public:
         return value;
     }
     template <class T>
-    T borrow_shared(const T* from) { return load_shared(from); }
+    T borrow_shared(const T* from) {
+        return load_shared(from);
+    }
     template <class T, class V>
     void store_shared(T* to, V value) {
         touch(to, sizeof(T), true);
@@ -106,13 +108,19 @@ public:
     }
 
     template <Reuse = Reuse::normal>
-    Vec16 load16(const void* from) { return wide_load<Vec16>(from); }
+    Vec16 load16(const void* from) {
+        return wide_load<Vec16>(from);
+    }
     void store16(void* to, Vec16 v) { wide_store(to, v); }
     void store8(void* to, Vec8 v) { wide_store(to, v); }
     template <class T>
-    T load(const T* from) { return *from; }
+    T load(const T* from) {
+        return *from;
+    }
     template <class T>
-    void store(T* to, T value) { *to = value; }
+    void store(T* to, T value) {
+        *to = value;
+    }
 
     void atomic_max(u32* to, u32 value) { *to = value > *to ? value : *to; }
     u32 atomic_add(u32* to, u32 value) {
@@ -177,7 +185,8 @@ private:
         std::memcpy(to, &v, sizeof(V));
     }
     void check_alignment(const void* at, std::size_t size, const char* what) {
-        if (reinterpret_cast<std::uintptr_t>(at) % size != 0) report("a ", size, "-byte ", what, " that is not aligned");
+        if (reinterpret_cast<std::uintptr_t>(at) % size != 0)
+            report("a ", size, "-byte ", what, " that is not aligned");
     }
 
     // Two threads of a block may touch one byte, one of them writing, only with a barrier between, or a shuffle where
@@ -249,16 +258,19 @@ inline bool run_warp(Block& block, int warp) {
                 moved = true;
                 if (!block.error.empty()) return true;
             }
-            if (lane.state == State::at_shuffle) ++shuffling;
-            else ++blocked;
+            if (lane.state == State::at_shuffle)
+                ++shuffling;
+            else
+                ++blocked;
         }
         if (shuffling == 0) return moved;
         bool waiting = false;
-        for (int i = first; i < end; ++i) waiting = waiting || block.lanes[static_cast<std::size_t>(i)].state == State::waiting;
+        for (int i = first; i < end; ++i)
+            waiting = waiting || block.lanes[static_cast<std::size_t>(i)].state == State::waiting;
         if (waiting) return moved;
         if (block.width == 32 && blocked != 0) {
-            block.error = "a shuffle was reached by " + std::to_string(shuffling) + " of the " + std::to_string(end - first) +
-                          " threads of warp " + std::to_string(warp);
+            block.error = "a shuffle was reached by " + std::to_string(shuffling) + " of the " +
+                          std::to_string(end - first) + " threads of warp " + std::to_string(warp);
             return true;
         }
         for (int i = first; i < end; ++i) {
@@ -268,8 +280,8 @@ inline bool run_warp(Block& block, int warp) {
             const bool there = other < end && block.lanes[static_cast<std::size_t>(other)].state == State::at_shuffle &&
                                block.lanes[static_cast<std::size_t>(other)].shuffle_mask == lane.shuffle_mask;
             if (!there) {
-                block.error = "a shuffle of thread " + std::to_string(i) + " has no partner: thread " + std::to_string(other) +
-                              " did not reach it";
+                block.error = "a shuffle of thread " + std::to_string(i) + " has no partner: thread " +
+                              std::to_string(other) + " did not reach it";
                 return true;
             }
             lane.shuffle_result = block.lanes[static_cast<std::size_t>(other)].shuffle_value;
@@ -303,7 +315,8 @@ inline bool run_block(Block& block) {
                               std::strcmp(lane.barrier_place.file_name(), place.file_name()) == 0;
             if (same) continue;
             block.error = "a barrier was reached by only part of block " + std::to_string(block.index) + ": thread " +
-                          std::to_string(lane.thread) + (lane.state == State::done ? " has ended" : " is at another one");
+                          std::to_string(lane.thread) +
+                          (lane.state == State::done ? " has ended" : " is at another one");
             return true;
         }
         ++block.time;

@@ -12,7 +12,8 @@ namespace octet::gpu {
 
 class EmulatorRunner {
 public:
-    EmulatorRunner(int width, std::int64_t blocks, const QuantizerTuning& tuning) : width_(width), blocks_(blocks), tuning_(tuning) {}
+    EmulatorRunner(int width, std::int64_t blocks, const QuantizerTuning& tuning)
+        : width_(width), blocks_(blocks), tuning_(tuning) {}
 
     const QuantizerTuning& tuning() const { return tuning_; }
     void* workspace(std::int64_t bytes) {
@@ -23,7 +24,9 @@ public:
         return std::align(256, static_cast<std::size_t>(bytes), at, room);
     }
     template <class Kernel>
-    std::int64_t resident() { return blocks_; }
+    std::int64_t resident() {
+        return blocks_;
+    }
     template <class Kernel>
     void launch(std::int64_t blocks, const typename Kernel::Params& params) {
         emulator::launch<Kernel>(blocks, params, width_, 2);

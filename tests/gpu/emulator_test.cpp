@@ -109,9 +109,13 @@ TEST_P(Emulator, ReportsRacesInSharedMemory) {
     EXPECT_NE(error_of(5, GetParam()).find("race"), std::string::npos);
 }
 
-TEST_P(Emulator, ReportsShufflesOfPartOfAWarp) { EXPECT_NE(error_of(6, GetParam()).find("shuffle"), std::string::npos); }
+TEST_P(Emulator, ReportsShufflesOfPartOfAWarp) {
+    EXPECT_NE(error_of(6, GetParam()).find("shuffle"), std::string::npos);
+}
 
-TEST_P(Emulator, ReportsWaitsWithoutEnd) { EXPECT_NE(error_of(7, GetParam()).find("nobody will reach"), std::string::npos); }
+TEST_P(Emulator, ReportsWaitsWithoutEnd) {
+    EXPECT_NE(error_of(7, GetParam()).find("nobody will reach"), std::string::npos);
+}
 
 TEST_P(Emulator, ReportsMisalignedAccess) { EXPECT_NE(error_of(8, GetParam()).find("aligned"), std::string::npos); }
 

@@ -64,8 +64,10 @@ Strided random_input(Random& random, Format format, std::initializer_list<std::i
     const int kind = static_cast<int>(below(random, 7));
     for (std::int64_t i = 0; i < x.storage.elements(); ++i) {
         const float value = value_of(random, below(random, 60) == 0 ? static_cast<int>(below(random, 7)) : kind);
-        if (format == Format::f32) x.storage.as<float>()[i] = value;
-        else x.storage.as<std::uint16_t>()[i] = BF16::encode(value);
+        if (format == Format::f32)
+            x.storage.as<float>()[i] = value;
+        else
+            x.storage.as<std::uint16_t>()[i] = BF16::encode(value);
     }
     return x;
 }
@@ -86,7 +88,8 @@ void expect_same(const char* what, const Strided& expected, const Strided& given
     const Format format = expected.storage.format();
     for (std::int64_t i = 0; i < expected.storage.elements(); ++i) {
         const auto offset = static_cast<std::size_t>(i) * static_cast<std::size_t>(bytes_of(format));
-        ASSERT_TRUE(same(format, expected.storage.as<unsigned char>() + offset, given.storage.as<unsigned char>() + offset))
+        ASSERT_TRUE(
+            same(format, expected.storage.as<unsigned char>() + offset, given.storage.as<unsigned char>() + offset))
             << what << " differs at element " << i << " of its storage, shape " << to_string(expected.extents);
     }
 }
@@ -128,7 +131,8 @@ struct Case {
         m = one_of<std::int64_t>(random, {0, 1, 5, 31, 64, 127, 128, 129, 200, 260, 384});
         k = one_of<std::int64_t>(random, {1, 7, 8, 40, 127, 128, 136, 256, 270});
         const std::int64_t block = block_of(scaling);
-        alignment = block == 0 ? one_of<std::int64_t>(random, {1, 2, 16, 32, 100, 128}) : block * one_of<std::int64_t>(random, {1, 2});
+        alignment = block == 0 ? one_of<std::int64_t>(random, {1, 2, 16, 32, 100, 128})
+                               : block * one_of<std::int64_t>(random, {1, 2});
         gap = one_of<std::int64_t>(random, {0, 0, 16, 5});
         if (block) gap = 0;
         ends.resize(static_cast<std::size_t>(one_of<std::int64_t>(random, {1, 2, 5, 33, 300})));
@@ -160,8 +164,9 @@ struct Case {
     Operand weights_operand(std::int64_t experts, std::int64_t rows, std::int64_t columns) const {
         const std::int64_t block = block_of(options.scaling);
         if (block == 0) return Operand(options, gap, {experts, rows, columns}, {experts, rows});
-        return Operand(options, gap, {experts, rows, columns},
-                       {experts, options.scaling == Scaling::mx ? rows : ceil_div(rows, block), ceil_div(columns, block)});
+        return Operand(
+            options, gap, {experts, rows, columns},
+            {experts, options.scaling == Scaling::mx ? rows : ceil_div(rows, block), ceil_div(columns, block)});
     }
     template <class F>
     void with_codec(F&& f) {
@@ -194,9 +199,11 @@ void check_dual(Case& c) {
     Strided x0 = random_input(c.random, c.input, {c.m, c.k}), x1 = random_input(c.random, c.input, {c.m, other});
     Operand expected0 = c.tokens_operand(c.k), given0 = c.tokens_operand(c.k);
     Operand expected1 = c.tokens_operand(other), given1 = c.tokens_operand(other);
-    reference::quantize_columns_dual(x0.view(), x1.view(), c.groups(), c.alignment, c.options, expected0.view(), expected1.view(), by_reference);
+    reference::quantize_columns_dual(x0.view(), x1.view(), c.groups(), c.alignment, c.options, expected0.view(),
+                                     expected1.view(), by_reference);
     c.with_codec([&](auto codec) {
-        quantize_columns<decltype(codec)>(c.runner, x0.view(), x1.view(), c.groups(), c.alignment, c.options, given0.view(), given1.view());
+        quantize_columns<decltype(codec)>(c.runner, x0.view(), x1.view(), c.groups(), c.alignment, c.options,
+                                          given0.view(), given1.view());
     });
     expect_same("first", expected0, given0);
     expect_same("second", expected1, given1);
@@ -206,9 +213,11 @@ void check_pair(Case& c) {
     Strided x = random_input(c.random, c.input, {c.m, c.k});
     Operand expected_rows = c.rows_operand(), given_rows = c.rows_operand();
     Operand expected = c.tokens_operand(c.k), given = c.tokens_operand(c.k);
-    reference::quantize_pair(x.view(), c.groups(), c.alignment, c.options, expected_rows.view(), expected.view(), by_reference);
+    reference::quantize_pair(x.view(), c.groups(), c.alignment, c.options, expected_rows.view(), expected.view(),
+                             by_reference);
     c.with_codec([&](auto codec) {
-        quantize_pair<decltype(codec)>(c.runner, x.view(), c.groups(), c.alignment, c.options, given_rows.view(), given.view());
+        quantize_pair<decltype(codec)>(c.runner, x.view(), c.groups(), c.alignment, c.options, given_rows.view(),
+                                       given.view());
     });
     expect_same("rows", expected_rows, given_rows);
     expect_same("columns", expected, given);
@@ -233,7 +242,9 @@ void check_weights(Case& c) {
     const auto k_of = [&](Operand& o) { return which == 1 ? QuantizedView{} : o.view(); };
     const auto n_of = [&](Operand& o) { return which == 0 ? QuantizedView{} : o.view(); };
     reference::quantize_weights(w.view(), c.options, k_of(expected_k), n_of(expected_n), by_reference);
-    c.with_codec([&](auto codec) { quantize_weights<decltype(codec)>(c.runner, w.view(), c.options, k_of(given_k), n_of(given_n)); });
+    c.with_codec([&](auto codec) {
+        quantize_weights<decltype(codec)>(c.runner, w.view(), c.options, k_of(given_k), n_of(given_n));
+    });
     expect_same("along_k", expected_k, given_k);
     expect_same("along_n", expected_n, given_n);
 }
@@ -255,7 +266,8 @@ void check_dequantize(Case& c) {
     expect_same("columns", expected, given);
 
     Strided expected_t(c.input, {c.k, c.m}, 0), given_t(c.input, {c.k, c.m}, 0);
-    reference::dequantize_transposed(columns.view(), c.groups(), c.alignment, c.options, expected_t.view(), by_reference);
+    reference::dequantize_transposed(columns.view(), c.groups(), c.alignment, c.options, expected_t.view(),
+                                     by_reference);
     dequantize_tokens(c.runner, columns.view(), c.groups(), c.alignment, c.options, given_t.view(), true);
     expect_same("transposed", expected_t, given_t);
 
@@ -290,7 +302,8 @@ void check_padding(Case& c) {
 void check_swizzle(Case& c) {
     const std::int64_t columns = c.k % 20 + 1, rows = std::max<std::int64_t>(1, c.m), experts = 1 + below(c.random, 3);
     Strided scale(Format::e8m0, {experts, rows, columns}, 3);
-    for (std::size_t i = 0; i < scale.storage.bytes(); ++i) scale.storage.as<std::uint8_t>()[i] = static_cast<std::uint8_t>(c.random());
+    for (std::size_t i = 0; i < scale.storage.bytes(); ++i)
+        scale.storage.as<std::uint8_t>()[i] = static_cast<std::uint8_t>(c.random());
     const std::int64_t bytes = swizzled_rows(rows) * swizzled_columns(columns);
     Strided expected(Format::e8m0, {experts, bytes}, 0), given(Format::e8m0, {experts, bytes}, 0);
     reference::swizzle_scales(scale.view(), expected.view(), by_reference);
@@ -303,7 +316,8 @@ void check_swizzle(Case& c) {
 
     const Groups groups = c.groups();
     Strided tokens(Format::e8m0, {c.m, columns}, 0);
-    for (std::size_t i = 0; i < tokens.storage.bytes(); ++i) tokens.storage.as<std::uint8_t>()[i] = static_cast<std::uint8_t>(c.random());
+    for (std::size_t i = 0; i < tokens.storage.bytes(); ++i)
+        tokens.storage.as<std::uint8_t>()[i] = static_cast<std::uint8_t>(c.random());
     const std::int64_t grouped = swizzled_group_rows(c.m, groups.count) * swizzled_columns(columns);
     Strided blocked(Format::e8m0, {grouped}, 0), blocked_given(Format::e8m0, {grouped}, 0);
     reference::swizzle_group_scales(tokens.view(), groups, blocked.view(), by_reference);
@@ -321,9 +335,15 @@ struct Check {
     int cases;
 };
 
-constexpr Check checks[] = {{"rows", check_rows, 10},       {"columns", check_columns, 10},       {"dual", check_dual, 4},
-                            {"pair", check_pair, 9},        {"transposed", check_transposed, 8},  {"weights", check_weights, 9},
-                            {"dequantize", check_dequantize, 2}, {"padding", check_padding, 3},   {"swizzle", check_swizzle, 3}};
+constexpr Check checks[] = {{"rows", check_rows, 10},
+                            {"columns", check_columns, 10},
+                            {"dual", check_dual, 4},
+                            {"pair", check_pair, 9},
+                            {"transposed", check_transposed, 8},
+                            {"weights", check_weights, 9},
+                            {"dequantize", check_dequantize, 2},
+                            {"padding", check_padding, 3},
+                            {"swizzle", check_swizzle, 3}};
 
 class GpuQuantizers : public testing::TestWithParam<std::tuple<int, Scaling, int>> {};
 
@@ -333,9 +353,9 @@ TEST_P(GpuQuantizers, EqualTheReference) {
     for (int i = 0; i < check.cases; ++i) {
         const auto seed = static_cast<std::uint64_t>(i * 1000 + which * 10 + static_cast<int>(scaling));
         Case c(seed, width, scaling);
-        SCOPED_TRACE(testing::Message() << check.name << ", seed " << seed << ", " << name(c.input) << " [" << c.m << ", " << c.k
-                                        << "] to " << name(c.options.format) << ", " << c.ends.size() << " groups, alignment "
-                                        << c.alignment);
+        SCOPED_TRACE(testing::Message() << check.name << ", seed " << seed << ", " << name(c.input) << " [" << c.m
+                                        << ", " << c.k << "] to " << name(c.options.format) << ", " << c.ends.size()
+                                        << " groups, alignment " << c.alignment);
         ASSERT_NO_THROW(check.check(c));
         if (testing::Test::HasFailure()) return;
     }
@@ -347,7 +367,8 @@ INSTANTIATE_TEST_SUITE_P(All, GpuQuantizers,
                                           testing::Values(32, 64)),
                          [](const auto& parameter) {
                              return std::string(checks[std::get<0>(parameter.param)].name) + "_" +
-                                    std::string(name(std::get<1>(parameter.param))) + "_" + std::to_string(std::get<2>(parameter.param));
+                                    std::string(name(std::get<1>(parameter.param))) + "_" +
+                                    std::to_string(std::get<2>(parameter.param));
                          });
 
 // Offsets that decrease or run past the tensor are clamped: nothing is written outside, nothing waits for ever.

@@ -23,7 +23,8 @@ void quantize_columns(ConstTensorView x, Groups groups, std::int64_t alignment, 
 }
 
 void quantize_columns_dual(ConstTensorView x0, ConstTensorView x1, Groups groups, std::int64_t alignment,
-                           const QuantizeOptions& options, QuantizedView out0, QuantizedView out1, const Execution& on) {
+                           const QuantizeOptions& options, QuantizedView out0, QuantizedView out1,
+                           const Execution& on) {
     Runner runner(on, tuning);
     with_fp8(options.format, [&](auto codec) {
         Quantizers<decltype(codec)>::columns(runner, x0, x1, groups, alignment, options, out0, out1);
@@ -41,17 +42,15 @@ void quantize_pair(ConstTensorView x, Groups groups, std::int64_t alignment, con
 void quantize_transposed(ConstTensorView x, Groups groups, std::int64_t alignment, const QuantizeOptions& options,
                          QuantizedView out, const Execution& on) {
     Runner runner(on, tuning);
-    with_fp8(options.format, [&](auto codec) {
-        Quantizers<decltype(codec)>::transposed(runner, x, groups, alignment, options, out);
-    });
+    with_fp8(options.format,
+             [&](auto codec) { Quantizers<decltype(codec)>::transposed(runner, x, groups, alignment, options, out); });
 }
 
 void quantize_weights(ConstTensorView w, const QuantizeOptions& options, QuantizedView along_k, QuantizedView along_n,
                       const Execution& on) {
     Runner runner(on, tuning);
-    with_fp8(options.format, [&](auto codec) {
-        Quantizers<decltype(codec)>::weights(runner, w, options, along_k, along_n);
-    });
+    with_fp8(options.format,
+             [&](auto codec) { Quantizers<decltype(codec)>::weights(runner, w, options, along_k, along_n); });
 }
 
 void dequantize_rows(ConstQuantizedView q, const QuantizeOptions& options, TensorView x, const Execution& on) {
@@ -71,8 +70,8 @@ void dequantize_transposed(ConstQuantizedView q, Groups groups, std::int64_t ali
     gpu::dequantize_tokens(runner, q, groups, alignment, options, x, true);
 }
 
-void dequantize_weights(ConstQuantizedView q, WeightOrientation orientation, const QuantizeOptions& options, TensorView w,
-                        const Execution& on) {
+void dequantize_weights(ConstQuantizedView q, WeightOrientation orientation, const QuantizeOptions& options,
+                        TensorView w, const Execution& on) {
     Runner runner(on, tuning);
     gpu::dequantize_weights(runner, q, orientation, options, w);
 }

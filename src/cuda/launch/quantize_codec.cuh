@@ -12,9 +12,9 @@ void Quantizers<Codec>::rows(Runner& runner, const ConstTensorView& x, const Qua
 }
 
 template <class Codec>
-void Quantizers<Codec>::columns(Runner& runner, const ConstTensorView& x0, const ConstTensorView& x1, const Groups& groups,
-                                std::int64_t alignment, const QuantizeOptions& options, const QuantizedView& out0,
-                                const QuantizedView& out1) {
+void Quantizers<Codec>::columns(Runner& runner, const ConstTensorView& x0, const ConstTensorView& x1,
+                                const Groups& groups, std::int64_t alignment, const QuantizeOptions& options,
+                                const QuantizedView& out0, const QuantizedView& out1) {
     gpu::quantize_columns<Codec>(runner, x0, x1, groups, alignment, options, out0, out1);
 }
 
@@ -25,8 +25,8 @@ void Quantizers<Codec>::pair(Runner& runner, const ConstTensorView& x, const Gro
 }
 
 template <class Codec>
-void Quantizers<Codec>::transposed(Runner& runner, const ConstTensorView& x, const Groups& groups, std::int64_t alignment,
-                                   const QuantizeOptions& options, const QuantizedView& out) {
+void Quantizers<Codec>::transposed(Runner& runner, const ConstTensorView& x, const Groups& groups,
+                                   std::int64_t alignment, const QuantizeOptions& options, const QuantizedView& out) {
     gpu::quantize_transposed<Codec>(runner, x, groups, alignment, options, out);
 }
 

@@ -27,8 +27,8 @@ public:
     void* workspace(std::int64_t bytes) {
         const auto needed = static_cast<std::size_t>(bytes);
         if (on_.workspace) {
-            require(on_.workspace_bytes >= needed, "the workspace has ", on_.workspace_bytes, " bytes, and the call needs ",
-                    needed, "; give at least that, or leave the workspace null");
+            require(on_.workspace_bytes >= needed, "the workspace has ", on_.workspace_bytes,
+                    " bytes, and the call needs ", needed, "; give at least that, or leave the workspace null");
             require(reinterpret_cast<std::uintptr_t>(on_.workspace) % 256 == 0,
                     "the workspace lies at an address that is not a multiple of 256");
             return on_.workspace;
@@ -54,8 +54,9 @@ public:
                     "cudaOccupancyMaxActiveBlocksPerMultiprocessor");
             known[slot].store(blocks, std::memory_order_relaxed);
         }
-        if (blocks < 1) fail(Status::unsupported, "a kernel of ", Kernel::threads, " threads and ", sizeof(typename Kernel::Shared),
-                             " bytes of shared memory does not fit this device");
+        if (blocks < 1)
+            fail(Status::unsupported, "a kernel of ", Kernel::threads, " threads and ", sizeof(typename Kernel::Shared),
+                 " bytes of shared memory does not fit this device");
         return static_cast<std::int64_t>(std::min(blocks, tuning_.tile_blocks)) * multiprocessors(device);
     }
 
@@ -95,7 +96,8 @@ private:
 // One instantiation for each element format, each in a file of its own.
 template <class Codec>
 struct Quantizers {
-    static void rows(Runner& runner, const ConstTensorView& x, const QuantizeOptions& options, const QuantizedView& out);
+    static void rows(Runner& runner, const ConstTensorView& x, const QuantizeOptions& options,
+                     const QuantizedView& out);
     static void columns(Runner& runner, const ConstTensorView& x0, const ConstTensorView& x1, const Groups& groups,
                         std::int64_t alignment, const QuantizeOptions& options, const QuantizedView& out0,
                         const QuantizedView& out1);
