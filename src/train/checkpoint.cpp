@@ -101,6 +101,7 @@ std::vector<fs::path> list_checkpoints(const fs::path& root) {
     }
     std::sort(found.begin(), found.end());
     std::vector<fs::path> paths;
+    paths.reserve(found.size());
     for (const auto& [step, path] : found) paths.push_back(path);
     return paths;
 }

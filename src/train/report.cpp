@@ -153,6 +153,7 @@ std::string report_html(const std::vector<RunRecord>& runs) {
 std::vector<RunRecord> write_report(const std::filesystem::path& file,
                                     const std::vector<std::filesystem::path>& run_folders) {
     std::vector<RunRecord> runs;
+    runs.reserve(run_folders.size());
     for (const std::filesystem::path& folder : run_folders) runs.push_back(read_metrics(folder / "metrics.jsonl"));
     write_in_place(file, report_html(runs));
     return runs;

@@ -54,6 +54,7 @@ const RunRecord* baseline(const std::vector<RunRecord>& runs) {
 
 std::vector<RunSummary> summarize(const std::vector<RunRecord>& runs) {
     std::vector<RunSummary> summaries;
+    summaries.reserve(runs.size());
     for (const RunRecord& run : runs) summaries.push_back(summary_of(run));
     const RunRecord* reference = baseline(runs);
     for (RunSummary& summary : summaries) {

@@ -37,6 +37,7 @@ void print_summary(const std::vector<train::RunRecord>& runs) {
 // A report that cannot be written must not hide what the runs came to.
 void write_and_say(const fs::path& file, const std::vector<fs::path>& folders) {
     std::vector<train::RunRecord> runs;
+    runs.reserve(folders.size());
     for (const fs::path& folder : folders) runs.push_back(train::read_metrics(folder / "metrics.jsonl"));
     print_summary(runs);
     try {
@@ -53,6 +54,7 @@ int train_model(const TrainArguments& arguments) {
     const fs::path folder = folder_of(arguments);
     const train::InterruptGuard guard;
     std::vector<train::RunOptions> runs;
+    runs.reserve(recipes.size());
     for (const Recipe& recipe : recipes)  // all of them are checked before the first begins
         runs.push_back(run_options(arguments, recipe, arguments.compare.empty() ? folder : folder / to_string(recipe)));
     std::vector<fs::path> folders;
@@ -86,7 +88,7 @@ void add_train(CLI::App& program, Chosen& chosen) {
     add_train_options(*command, *arguments);
     command->footer(
         "Examples:\n"
-        "  octet train                                     preset tiny, fp8_rowwise, two minutes on a laptop\n"
+        "  octet train                                     preset tiny, fp8_rowwise, a minute or two\n"
         "  octet train --compare bf16,fp8_rowwise,mxfp8    the same model three times, and one report\n"
         "  octet train my.toml --data book.txt --recipe mxfp8 --steps 5000 --out runs/book\n"
         "  octet train my.toml --data book.txt --recipe mxfp8 --steps 5000 --out runs/book --resume\n"
