@@ -11,8 +11,9 @@ namespace octet::cuda {
 void checked(cudaError_t result, const char* call, std::source_location where) {
     if (result == cudaSuccess) return;
     cudaGetLastError();  // so that the next call does not report this one again
-    fail(result == cudaErrorMemoryAllocation ? Status::out_of_memory : Status::device_error, call, " failed: ",
-         cudaGetErrorString(result), " (", cudaGetErrorName(result), ") at ", where.file_name(), ":", where.line());
+    fail(result == cudaErrorMemoryAllocation ? Status::out_of_memory : Status::device_error, call,
+         " failed: ", cudaGetErrorString(result), " (", cudaGetErrorName(result), ") at ", where.file_name(), ":",
+         where.line());
 }
 
 int current_device() {
@@ -24,7 +25,8 @@ int current_device() {
 int multiprocessors(int device) {
     static std::array<std::atomic<int>, 64> known{};
     const auto slot = static_cast<std::size_t>(device);
-    if (slot < known.size() && known[slot].load(std::memory_order_relaxed) > 0) return known[slot].load(std::memory_order_relaxed);
+    if (slot < known.size() && known[slot].load(std::memory_order_relaxed) > 0)
+        return known[slot].load(std::memory_order_relaxed);
     int count = 0;
     checked(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device), "cudaDeviceGetAttribute");
     if (slot < known.size()) known[slot].store(count, std::memory_order_relaxed);

@@ -29,7 +29,9 @@ public:
     void* data() const { return data_; }
     std::size_t bytes() const { return bytes_; }
     template <class T>
-    T* as() const { return static_cast<T*>(data_); }
+    T* as() const {
+        return static_cast<T*>(data_);
+    }
     void upload(const void* from, std::size_t bytes);
     void download(void* to, std::size_t bytes) const;
     void fill(int byte);
