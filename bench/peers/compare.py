@@ -164,6 +164,7 @@ def main():
     parser.add_argument("--repetitions", type=int, default=21)
     parser.add_argument("--recipes", default="fp8_rowwise:accumulation=fast")
     parser.add_argument("--commit", default="unknown", help="of the library, for the stamp")
+    parser.add_argument("--splits", default="uneven,skewed", help="of the tokens over the experts")
     parser.add_argument("--quick", action="store_true", help="two shapes")
     arguments = parser.parse_args()
     try:
@@ -176,7 +177,7 @@ def main():
     rows = []
     shapes = SHAPES[4:6] if arguments.quick else SHAPES
     for recipe in arguments.recipes.split("+"):
-        for split in ("uneven", "skewed"):
+        for split in arguments.splits.split(","):
             for shape in shapes:
                 try:
                     rows += measure(shape, split, recipe, arguments, copy_gbps, torchao_mm)

@@ -5,6 +5,7 @@
 
 #include <fstream>
 
+#include "bench_shapes.hpp"
 #include "commands.hpp"
 #include "octet/error.hpp"
 
@@ -20,9 +21,12 @@ void write_results(const std::string& path, const nlohmann::json& results) {
 }
 
 void add_bench(CLI::App& program, Chosen& chosen) {
-    CLI::App* command = program.add_subcommand("bench", "Measure: kernels, each checked before it is timed");
+    CLI::App* command =
+        program.add_subcommand("bench", "Measure kernels, products or the layer; each is checked before it is timed");
     command->require_subcommand(1);
     add_bench_kernels(*command, chosen);
+    add_bench_products(*command, chosen);
+    add_bench_layer(*command, chosen);
 }
 
 }  // namespace octet::tool
