@@ -1,5 +1,5 @@
-// The grouped products behind plain C calls, for products_check.py: built as a shared library, called with the addresses of
-// torch's tensors. Returns null, or a message that stays valid until the next call.
+// The grouped products behind plain C calls, for products_check.py: built as a shared library, called with the
+// addresses of torch's tensors. Returns null, or a message that stays valid until the next call.
 #include <exception>
 #include <string>
 
@@ -21,28 +21,62 @@ const char* guarded(Call call) {
 
 using namespace octet::cuda;
 
-// recipe: 0 fp8_rowwise, 1 bf16, 2 fp8_blockwise, 3 mxfp8 (its e8m0 scales come in place of the inverses). accumulation: 0 fast,
-// 1 promoted. output: 0 bf16, 1 f32, 2 add_f32. cluster 0: as the library chooses; otherwise the Hopper kernel with this cluster,
-// and band is right_tile * 1000 + slots * 100 + band.
-extern "C" const char* octet_token_product(int recipe, int accumulation, int output, const void* a, const float* a_inverse,
-                                           const void* w, const float* w_inverse, const int* ends, void* out, long long m,
-                                           long long n, long long k, long long e, int cluster, int band, void* stream) {
+// recipe: 0 fp8_rowwise, 1 bf16, 2 fp8_blockwise, 3 mxfp8 (its e8m0 scales come in place of the inverses).
+// accumulation: 0 fast, 1 promoted. output: 0 bf16, 1 f32, 2 add_f32. cluster 0: as the library chooses; otherwise the
+// Hopper kernel with this cluster, and band is right_tile * 1000 + slots * 100 + band.
+extern "C" const char* octet_token_product(int recipe, int accumulation, int output, const void* a,
+                                           const float* a_inverse, const void* w, const float* w_inverse,
+                                           const int* ends, void* out, long long m, long long n, long long k,
+                                           long long e, int cluster, int band, void* stream) {
     return guarded([&] {
-        TokenGroupedProduct p{static_cast<ProductRecipe>(recipe), static_cast<ProductAccumulation>(accumulation),
-                              static_cast<ProductOutput>(output), a, a_inverse, w, w_inverse, ends, out, m, n, k, e, a_inverse, w_inverse};
-        if (cluster == 0) launch(p, static_cast<cudaStream_t>(stream));
-        else launch(p, ProductPlan{cluster, band % 100, band / 1000, band / 100 % 10}, static_cast<cudaStream_t>(stream));
+        TokenGroupedProduct p{static_cast<ProductRecipe>(recipe),
+                              static_cast<ProductAccumulation>(accumulation),
+                              static_cast<ProductOutput>(output),
+                              a,
+                              a_inverse,
+                              w,
+                              w_inverse,
+                              ends,
+                              out,
+                              m,
+                              n,
+                              k,
+                              e,
+                              a_inverse,
+                              w_inverse};
+        if (cluster == 0)
+            launch(p, static_cast<cudaStream_t>(stream));
+        else
+            launch(p, ProductPlan{cluster, band % 100, band / 1000, band / 100 % 10},
+                   static_cast<cudaStream_t>(stream));
     });
 }
 
-extern "C" const char* octet_wgrad_product(int recipe, int accumulation, int output, const void* dy, const float* dy_inverse,
-                                           const void* a, const float* a_inverse, const int* ends, void* dw, long long m,
-                                           long long n, long long k, long long e, long long padded, int cluster, int band,
-                                           void* stream) {
+extern "C" const char* octet_wgrad_product(int recipe, int accumulation, int output, const void* dy,
+                                           const float* dy_inverse, const void* a, const float* a_inverse,
+                                           const int* ends, void* dw, long long m, long long n, long long k,
+                                           long long e, long long padded, int cluster, int band, void* stream) {
     return guarded([&] {
-        WeightGradientProduct p{static_cast<ProductRecipe>(recipe), static_cast<ProductAccumulation>(accumulation),
-                                static_cast<ProductOutput>(output), dy, dy_inverse, a, a_inverse, ends, dw, m, n, k, e, padded, dy_inverse, a_inverse};
-        if (cluster == 0) launch(p, static_cast<cudaStream_t>(stream));
-        else launch(p, ProductPlan{cluster, band % 100, band / 1000, band / 100 % 10}, static_cast<cudaStream_t>(stream));
+        WeightGradientProduct p{static_cast<ProductRecipe>(recipe),
+                                static_cast<ProductAccumulation>(accumulation),
+                                static_cast<ProductOutput>(output),
+                                dy,
+                                dy_inverse,
+                                a,
+                                a_inverse,
+                                ends,
+                                dw,
+                                m,
+                                n,
+                                k,
+                                e,
+                                padded,
+                                dy_inverse,
+                                a_inverse};
+        if (cluster == 0)
+            launch(p, static_cast<cudaStream_t>(stream));
+        else
+            launch(p, ProductPlan{cluster, band % 100, band / 1000, band / 100 % 10},
+                   static_cast<cudaStream_t>(stream));
     });
 }

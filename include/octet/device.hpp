@@ -27,7 +27,7 @@ Device parse_device(const std::string& text);
 // Memory of one device, for callers without an allocator of their own. Copies wait for the device.
 class DeviceMemory {
 public:
-    DeviceMemory();  // none
+    DeviceMemory();                                  // none
     DeviceMemory(Device device, std::size_t bytes);  // contents are not set
     ~DeviceMemory();
     DeviceMemory(DeviceMemory&&) noexcept;

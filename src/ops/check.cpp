@@ -44,8 +44,8 @@ void format_and_shape(std::string_view what, const ConstTensorView& view, std::i
     }
 }
 
-// More bytes than this no machine has: a shape or stride that spans more is a mistake. Far enough from the end of 64 bits
-// that rounding a size up to a block, or a scale layout to whole tiles, cannot overflow.
+// More bytes than this no machine has: a shape or stride that spans more is a mistake. Far enough from the end of 64
+// bits that rounding a size up to a block, or a scale layout to whole tiles, cannot overflow.
 constexpr std::int64_t most_bytes = std::int64_t{1} << 48;
 
 // Sizes and the span of the elements are such as a machine can have, so that no offset computed later can overflow.

@@ -1,6 +1,6 @@
-// Grouped product for every shape, recipe and GPU: plain f32 arithmetic, one element decoded at a time. It serves what the
-// Hopper kernel cannot take (rows that are not a multiple of 16 bytes, other GPUs) and what has no kernel of its own yet.
-// Same roles as there: out[right, left], tokens or gradients on the right, weights or activations on the left.
+// Grouped product for every shape, recipe and GPU: plain f32 arithmetic, one element decoded at a time. It serves what
+// the Hopper kernel cannot take (rows that are not a multiple of 16 bytes, other GPUs) and what has no kernel of its
+// own yet. Same roles as there: out[right, left], tokens or gradients on the right, weights or activations on the left.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -54,18 +54,22 @@ __global__ void __launch_bounds__(generic_threads)
     generic_grouped_product(const __grid_constant__ GenericOperand left, const __grid_constant__ GenericOperand right,
                             const __grid_constant__ ProductShape shape, void* out, GenericOutput output) {
     __shared__ float left_tile[generic_steps][generic_tile + 1], right_tile[generic_steps][generic_tile + 1];
-    const int thread = static_cast<int>(threadIdx.x), x = thread % 16, y = thread / 16;  // left and right of this thread, + 16 i
+    const int thread = static_cast<int>(threadIdx.x), x = thread % 16,
+              y = thread / 16;  // left and right of this thread, + 16 i
     ProductSchedule<reduction, generic_tile, generic_tile, generic_steps> schedule(shape);
     for (int tile = static_cast<int>(blockIdx.x);; tile += static_cast<int>(gridDim.x)) {
         const ProductTask task = schedule.task(tile);
         if (task.rounds < 0) return;
 
         // Steps beside each other in memory go to threads beside each other.
-        const auto fill = [&](float (&into)[generic_steps][generic_tile + 1], const GenericOperand& operand, int first_row, int rows, int first_step, int steps) {
+        const auto fill = [&](float(&into)[generic_steps][generic_tile + 1], const GenericOperand& operand,
+                              int first_row, int rows, int first_step, int steps) {
             for (int i = thread; i < generic_tile * generic_steps; i += generic_threads) {
                 const int row = operand.step_stride == 1 ? i / generic_steps : i % generic_tile;
                 const int step = operand.step_stride == 1 ? i % generic_steps : i / generic_tile;
-                into[step][row] = row < rows && step < steps ? load_element(operand, task.group, first_row + row, first_step + step) : 0.0f;
+                into[step][row] = row < rows && step < steps
+                                      ? load_element(operand, task.group, first_row + row, first_step + step)
+                                      : 0.0f;
             }
         };
         // Never past the operands, whatever the offsets say.
@@ -84,15 +88,20 @@ __global__ void __launch_bounds__(generic_threads)
 #pragma unroll
                     for (int j = 0; j < 4; ++j) acc[i][j] += right_tile[step][y + 16 * i] * left_tile[step][x + 16 * j];
         }
-        const std::int64_t first_right = task.right_row + (reduction == Reduction::along_k ? 0 : static_cast<std::int64_t>(task.group) * shape.right_extent);
+        const std::int64_t first_right =
+            task.right_row +
+            (reduction == Reduction::along_k ? 0 : static_cast<std::int64_t>(task.group) * shape.right_extent);
         for (int i = 0; i < 4; ++i) {
             for (int j = 0; j < 4; ++j) {
                 const int row = y + 16 * i, column = task.left_row + x + 16 * j;
                 if (row >= task.right_valid || column >= shape.left_extent) continue;
                 const std::int64_t index = (first_right + row) * shape.left_extent + column;
-                if (output == GenericOutput::bf16) static_cast<__nv_bfloat16*>(out)[index] = __float2bfloat16_rn(acc[i][j]);
-                else if (output == GenericOutput::f32) static_cast<float*>(out)[index] = acc[i][j];
-                else static_cast<float*>(out)[index] += acc[i][j];
+                if (output == GenericOutput::bf16)
+                    static_cast<__nv_bfloat16*>(out)[index] = __float2bfloat16_rn(acc[i][j]);
+                else if (output == GenericOutput::f32)
+                    static_cast<float*>(out)[index] = acc[i][j];
+                else
+                    static_cast<float*>(out)[index] += acc[i][j];
             }
         }
     }

@@ -1,13 +1,16 @@
-// Grouped matrix product on Hopper: out[right, left] = left_scale * right_scale * sum over the reduction of left . right.
+// Grouped matrix product on Hopper: out[right, left] = left_scale * right_scale * sum over the reduction of left .
+// right.
 //
 //   forward, dgrad   left = weights of the group's expert    right = tokens                  reduction = K
-//   wgrad            left = activations, transposed           right = gradients, transposed   reduction = the group's tokens
+//   wgrad            left = activations, transposed           right = gradients, transposed   reduction = the group's
+//   tokens
 //
-// The weights, not the tokens, are the tensor cores' 64-row operand: their 64-row granularity then falls on N or K, which
-// are multiples of 128 in practice, and a group of any size is cut into tiles whose width is any multiple of 32.
+// The weights, not the tokens, are the tensor cores' 64-row operand: their 64-row granularity then falls on N or K,
+// which are multiples of 128 in practice, and a group of any size is cut into tiles whose width is any multiple of 32.
 //
-// One block a multiprocessor, resident; warpgroup 0 feeds and stores, warpgroups 1 and 2 multiply (64 left rows each). Two blocks form
-// a cluster and work on tiles beside each other in left: the right rows are fetched from L2 once for both.
+// One block a multiprocessor, resident; warpgroup 0 feeds and stores, warpgroups 1 and 2 multiply (64 left rows each).
+// Two blocks form a cluster and work on tiles beside each other in left: the right rows are fetched from L2 once for
+// both.
 #pragma once
 
 #include <type_traits>
@@ -37,7 +40,8 @@ enum class Accumulation {
     blocks,    // the same, each 128 with its own scales (fp8_blockwise)
 };
 
-template <Element element_, Reduction reduction_, Output output_, Accumulation accumulation_, int right_tile_, int cluster_, int slots_>
+template <Element element_, Reduction reduction_, Output output_, Accumulation accumulation_, int right_tile_,
+          int cluster_, int slots_>
 struct ProductConfig {
     static constexpr Element element = element_;
     static constexpr Reduction reduction = reduction_;
@@ -52,9 +56,13 @@ struct ProductConfig {
     // Where shared memory is left for it, a whole bf16 tile of each multiplying warpgroup waits there for its store.
     static constexpr int slot_bytes = (left_tile + right_tile) * 128;
     static constexpr int raw_slot_bytes = element == Element::mx ? 2 * (left_tile + right_tile) * 64 : 0;
-    static constexpr int spare_bytes = 227 * 1024 - slots * slot_bytes - raw_slot_bytes - 4096;  // 4096: barriers, scales, tasks
+    static constexpr int spare_bytes =
+        227 * 1024 - slots * slot_bytes - raw_slot_bytes - 4096;  // 4096: barriers, scales, tasks
     static constexpr bool whole_tile_staged = output == Output::bf16 && spare_bytes >= 2 * right_tile * 128;
-    using OutputLayout = octet::cuda::OutputLayout<output, whole_tile_staged ? right_tile * 128 : spare_bytes >= 65536 ? 32768 : 16384,
+    using OutputLayout = octet::cuda::OutputLayout<output,
+                                                   whole_tile_staged      ? right_tile * 128
+                                                   : spare_bytes >= 65536 ? 32768
+                                                                          : 16384,
                                                    whole_tile_staged ? 1 : 2>;
     // mx: the copy engine fills raw slots, a fourth warpgroup decodes them into the slots.
     static constexpr bool decoded = element == Element::mx;
@@ -62,7 +70,10 @@ struct ProductConfig {
     static constexpr int raw_line = 64;  // bytes: as many e4m3 as a slot's line holds bf16
     static constexpr int threads = decoded ? 512 : 384;
     static constexpr int task_readers = decoded ? 15 : 11;  // 1 feeding, 2 storing, 8 multiplying, 4 decoding warps
-    static constexpr int tile_arrivals = decoded ? 4 : accumulation == Accumulation::blocks ? 33 : 1;  // decoding warps; engine and 32 lanes with scales; engine
+    static constexpr int tile_arrivals = decoded ? 4
+                                         : accumulation == Accumulation::blocks
+                                             ? 33
+                                             : 1;  // decoding warps; engine and 32 lanes with scales; engine
     static constexpr bool scaled_blocks = accumulation == Accumulation::blocks;
     static constexpr bool scaled_rows = element == Element::e4m3 && !scaled_blocks;
     // Operands whose reduction is not contiguous lie in shared memory as panels of 64 along the rows.
@@ -73,23 +84,26 @@ struct ProductConfig {
     static_assert(cluster == 1 || cluster == 2);
     static_assert(!panels || element == Element::bf16, "the tensor cores transpose 16-bit operands only");
     static_assert(!decoded || (cluster == 1 && accumulation == Accumulation::fast));
-    static_assert(accumulation == Accumulation::fast || right_tile <= 192, "two sets of accumulators must fit the registers");
+    static_assert(accumulation == Accumulation::fast || right_tile <= 192,
+                  "two sets of accumulators must fit the registers");
     static_assert(!scaled_blocks || (element == Element::e4m3 && cluster == 1));
 };
 
 struct ProductParameters {
     ProductShape shape;
-    const float* left_scales;    // rows: [groups, left_extent]
-    const float* right_scales;   // rows: [tokens] forward; [groups, right_extent] wgrad
-    const std::uint8_t* left_exponents;   // mx: [groups, left_extent, scale_blocks] forward, [left_extent, scale_blocks] wgrad
+    const float* left_scales;   // rows: [groups, left_extent]
+    const float* right_scales;  // rows: [tokens] forward; [groups, right_extent] wgrad
+    const std::uint8_t*
+        left_exponents;  // mx: [groups, left_extent, scale_blocks] forward, [left_extent, scale_blocks] wgrad
     const std::uint8_t* right_exponents;  // mx: [tokens, scale_blocks] forward, [right_extent, scale_blocks] wgrad
-    int scale_blocks;            // blocks: left_scales [groups, ceil(left_extent / 128), scale_blocks] and right_scales
-                                 // [scale_blocks, tokens] forward; [scale_blocks, left_extent] and [scale_blocks, right_extent] wgrad
-    void* out;                   // [tokens, left_extent] forward; [groups, right_extent, left_extent] wgrad
+    int scale_blocks;  // blocks: left_scales [groups, ceil(left_extent / 128), scale_blocks] and right_scales
+                       // [scale_blocks, tokens] forward; [scale_blocks, left_extent] and [scale_blocks, right_extent]
+                       // wgrad
+    void* out;         // [tokens, left_extent] forward; [groups, right_extent, left_extent] wgrad
 };
 
-// The scales of one slot, blockwise. A lane of the tensor cores' layout owns columns 8j + 2q and 8j + 2q + 1 for its q = lane % 4:
-// its scales lie beside each other, and the four q's in different banks.
+// The scales of one slot, blockwise. A lane of the tensor cores' layout owns columns 8j + 2q and 8j + 2q + 1 for its q
+// = lane % 4: its scales lie beside each other, and the four q's in different banks.
 template <int right_tile>
 struct SlotScales {
     static constexpr int stride = right_tile / 4 + 4;
@@ -135,7 +149,8 @@ __device__ void post_tasks(ProductStorage<Config>& storage, const ProductParamet
             const ProductTask first = mine, second = schedule.task(round * 2 + 1);
             if (rank == 1) mine = second;
             mine.rounds = first.rounds < 0 ? -1 : max(first.blocks, second.blocks);
-            mine.shared_right = second.right_width > 0 && first.group == second.group && first.right_row == second.right_row;
+            mine.shared_right =
+                second.right_width > 0 && first.group == second.group && first.right_row == second.right_row;
         }
         ptx::barrier_wait(&storage.task_read[position.slot], position.phase ^ 1);
         if (threadIdx.x % 32 == 0) {
@@ -150,27 +165,32 @@ __device__ void post_tasks(ProductStorage<Config>& storage, const ProductParamet
 
 // One thread: asks the copy engine for both operands of a slot.
 template <class Config>
-__device__ __forceinline__ void load_slot(ProductStorage<Config>& storage, const CUtensorMap* left_map, const CUtensorMap* right_map,
-                                          const CUtensorMap* right_full_map, const ProductTask& task, int round, int slot, int rank) {
+__device__ __forceinline__ void load_slot(ProductStorage<Config>& storage, const CUtensorMap* left_map,
+                                          const CUtensorMap* right_map, const CUtensorMap* right_full_map,
+                                          const ProductTask& task, int round, int slot, int rank) {
     const bool shared = Config::cluster == 2 && task.shared_right;
     ptx::Barrier* arrived = &storage.tiles_arrived[slot];
     std::uint8_t *left = storage.left[slot], *right = storage.right[slot];
     const int reduce = task.reduce_first + round * Config::reduce_tile;
     // A box for this block alone, or every other one for both blocks of the cluster.
     const auto load_right = [&](std::uint8_t* to, const CUtensorMap* map, int turn, int x, int y) {
-        if (!shared) ptx::tensor_load(to, map, arrived, x, y, 0);
-        else if (turn % 2 == rank) ptx::tensor_load_multicast(to, map, arrived, 3, x, y, 0);
+        if (!shared)
+            ptx::tensor_load(to, map, arrived, x, y, 0);
+        else if (turn % 2 == rank)
+            ptx::tensor_load_multicast(to, map, arrived, 3, x, y, 0);
     };
     if constexpr (Config::panels) {
         const int right_panels = (task.right_width + 63) / 64;
         ptx::barrier_arrive_expect(arrived, (Config::left_tile / 64 + right_panels) * Config::panel_bytes);
         for (int panel = 0; panel < Config::left_tile / 64; ++panel)
-            ptx::tensor_load(left + panel * Config::panel_bytes, left_map, arrived, task.left_row + panel * 64, reduce, 0);
+            ptx::tensor_load(left + panel * Config::panel_bytes, left_map, arrived, task.left_row + panel * 64, reduce,
+                             0);
         for (int panel = 0; panel < right_panels; ++panel)
             load_right(right + panel * Config::panel_bytes, right_map, panel, task.right_row + panel * 64, reduce);
     } else {
         ptx::barrier_arrive_expect(arrived, (Config::left_tile + task.right_width) * 128);
-        ptx::tensor_load(left, left_map, arrived, reduce, task.left_row, Config::reduction == Reduction::along_k ? task.group : 0);
+        ptx::tensor_load(left, left_map, arrived, reduce, task.left_row,
+                         Config::reduction == Reduction::along_k ? task.group : 0);
         if (task.right_width == Config::right_tile) {
             constexpr int half = Config::right_tile / 2;
             load_right(right, right_full_map, 0, reduce, task.right_row);
@@ -184,14 +204,16 @@ __device__ __forceinline__ void load_slot(ProductStorage<Config>& storage, const
 
 // One thread: asks the copy engine for the 8-bit rows of a slot.
 template <class Config>
-__device__ __forceinline__ void load_raw_slot(ProductStorage<Config>& storage, const CUtensorMap* left_map, const CUtensorMap* right_map,
-                                              const CUtensorMap* right_full_map, const ProductTask& task, int round, int slot) {
+__device__ __forceinline__ void load_raw_slot(ProductStorage<Config>& storage, const CUtensorMap* left_map,
+                                              const CUtensorMap* right_map, const CUtensorMap* right_full_map,
+                                              const ProductTask& task, int round, int slot) {
     ptx::Barrier* arrived = &storage.raw.arrived[slot];
     std::uint8_t* left = storage.raw.slot[slot];
     std::uint8_t* right = left + Config::left_tile * Config::raw_line;
     const int reduce = task.reduce_first + round * Config::reduce_tile;
     ptx::barrier_arrive_expect(arrived, (Config::left_tile + task.right_width) * Config::raw_line);
-    ptx::tensor_load(left, left_map, arrived, reduce, task.left_row, Config::reduction == Reduction::along_k ? task.group : 0);
+    ptx::tensor_load(left, left_map, arrived, reduce, task.left_row,
+                     Config::reduction == Reduction::along_k ? task.group : 0);
     if (task.right_width == Config::right_tile) {
         constexpr int half = Config::right_tile / 2;
         ptx::tensor_load(right, right_full_map, arrived, reduce, task.right_row, 0);
@@ -202,8 +224,8 @@ __device__ __forceinline__ void load_raw_slot(ProductStorage<Config>& storage, c
     }
 }
 
-// The decoding warpgroup: 8-bit rows and their exponents to bf16 rows. A slot has 320 rows of two blocks for 128 threads: each
-// takes left row t, right row t, and half of right row 128 + t/2.
+// The decoding warpgroup: 8-bit rows and their exponents to bf16 rows. A slot has 320 rows of two blocks for 128
+// threads: each takes left row t, right row t, and half of right row 128 + t/2.
 template <class Config>
 __device__ void decode_slots(ProductStorage<Config>& storage, const ProductParameters& parameters) {
     static_assert(Config::left_tile == 128 && Config::right_tile == 192);
@@ -219,16 +241,21 @@ __device__ void decode_slots(ProductStorage<Config>& storage, const ProductParam
         if (lane == 0) ptx::barrier_arrive(&storage.task_read[task_position.slot]);
         task_position.advance();
         if (task.rounds < 0) return;
-        const std::int64_t first_left = task.left_row + (Config::reduction == Reduction::along_k
-                                                             ? static_cast<std::int64_t>(task.group) * parameters.shape.left_extent : 0);
+        const std::int64_t first_left =
+            task.left_row + (Config::reduction == Reduction::along_k
+                                 ? static_cast<std::int64_t>(task.group) * parameters.shape.left_extent
+                                 : 0);
         const int half_row = 128 + thread / 2, half_block = thread % 2;
         const std::uint8_t* left = parameters.left_exponents + (first_left + thread) * blocks;
         const std::uint8_t* right = parameters.right_exponents + (task.right_row + thread) * blocks;
         const std::uint8_t* right_half = parameters.right_exponents + (task.right_row + half_row) * blocks;
         const bool left_valid = task.left_row + thread < parameters.shape.left_extent;
         const bool right_valid = thread < task.right_valid, half_valid = half_row < task.right_valid;
-        // Rows that are not stored and blocks past the end (whose elements are zero): any exponent does that is a number.
-        const auto fetch = [&](const std::uint8_t* row, bool valid, int block) -> unsigned { return valid && block < blocks ? __ldg(row + block) : 127; };
+        // Rows that are not stored and blocks past the end (whose elements are zero): any exponent does that is a
+        // number.
+        const auto fetch = [&](const std::uint8_t* row, bool valid, int block) -> unsigned {
+            return valid && block < blocks ? __ldg(row + block) : 127;
+        };
         unsigned next[5];
         const auto fetch_all = [&](int round) {
             const int block = task.reduce_first / 32 + 2 * round;
@@ -250,7 +277,8 @@ __device__ void decode_slots(ProductStorage<Config>& storage, const ProductParam
             const bool with_right = warp * 32 < task.right_width, with_half = 128 + warp * 16 < task.right_width;
             MxBlock work[5] = {{thread, 0}, {thread, 1}, {thread, 0}, {thread, 1}, {half_row, half_block}};
 #pragma unroll
-            for (int i = 0; i < 5; ++i) work[i].load(i < 2 ? raw_left : raw_right);  // past the tile's width: loaded, not used
+            for (int i = 0; i < 5; ++i)
+                work[i].load(i < 2 ? raw_left : raw_right);  // past the tile's width: loaded, not used
             unsigned nans = work[0].nans() | work[1].nans();
             work[0].decode(left_tile, now[0]);
             work[1].decode(left_tile, now[1]);
@@ -291,7 +319,8 @@ struct ScaleFeeder {
     unsigned right_valid = 0, left_valid = 0;  // a bit each
     int lane;
 
-    __device__ ScaleFeeder(const ProductParameters& parameters, const ProductTask& task) : lane(static_cast<int>(threadIdx.x % 32)) {
+    __device__ ScaleFeeder(const ProductParameters& parameters, const ProductTask& task)
+        : lane(static_cast<int>(threadIdx.x % 32)) {
         const std::int64_t blocks = parameters.scale_blocks, block = task.reduce_first / Config::reduce_tile;
         const bool inside = block < blocks;  // not in an empty group, whose operands lie past the end
         right_step = along_k ? parameters.shape.tokens : parameters.shape.right_extent;
@@ -304,10 +333,14 @@ struct ScaleFeeder {
         }
 #pragma unroll
         for (int i = 0; i < lefts; ++i) {
-            const bool valid = along_k ? lane == 0 : inside && task.left_row + lane + 32 * i < parameters.shape.left_extent;
+            const bool valid =
+                along_k ? lane == 0 : inside && task.left_row + lane + 32 * i < parameters.shape.left_extent;
             left_valid |= (valid ? 1u : 0u) << i;
-            const std::int64_t first = along_k ? (task.group * static_cast<std::int64_t>((parameters.shape.left_extent + 127) / 128) + task.left_row / 128) * blocks
-                                               : block * left_step + task.left_row + lane + 32 * i;
+            const std::int64_t first =
+                along_k ? (task.group * static_cast<std::int64_t>((parameters.shape.left_extent + 127) / 128) +
+                           task.left_row / 128) *
+                              blocks
+                        : block * left_step + task.left_row + lane + 32 * i;
             left[i] = parameters.left_scales + (valid ? first : 0);
         }
     }
@@ -350,7 +383,8 @@ __device__ void feed(ProductStorage<Config>& storage, const CUtensorMap* left_ma
         for (int round = 0; round < task.rounds; ++round, position.advance()) {
             if constexpr (Config::decoded) {
                 ptx::barrier_wait(&storage.raw.free[position.slot], position.phase ^ 1);
-                if (lane == 0) load_raw_slot<Config>(storage, left_map, right_map, right_full_map, task, round, position.slot);
+                if (lane == 0)
+                    load_raw_slot<Config>(storage, left_map, right_map, right_full_map, task, round, position.slot);
                 continue;
             } else {
                 ptx::barrier_wait(&storage.tiles_free[position.slot], position.phase ^ 1);
@@ -361,19 +395,23 @@ __device__ void feed(ProductStorage<Config>& storage, const CUtensorMap* left_ma
                 else
                     load_slot<Config>(storage, left_map, right_map, right_full_map, task, round, position.slot, rank);
             }
-            if constexpr (Config::scaled_blocks) scale_feeder.load(storage.scales[position.slot], &storage.tiles_arrived[position.slot]);
+            if constexpr (Config::scaled_blocks)
+                scale_feeder.load(storage.scales[position.slot], &storage.tiles_arrived[position.slot]);
         }
         __syncwarp();
     }
 }
 
-// A warp of the feeding warpgroup for each multiplying one: fetches the tile's scales while it is multiplied, stores it after.
+// A warp of the feeding warpgroup for each multiplying one: fetches the tile's scales while it is multiplied, stores it
+// after.
 template <class Config>
-__device__ void store_tiles(ProductStorage<Config>& storage, const ProductParameters& parameters, const CUtensorMap* out_map, int half) {
+__device__ void store_tiles(ProductStorage<Config>& storage, const ProductParameters& parameters,
+                            const CUtensorMap* out_map, int half) {
     constexpr bool along_k = Config::reduction == Reduction::along_k;
     auto& shared = storage.output[half];
     const int lane = static_cast<int>(threadIdx.x % 32), left_extent = parameters.shape.left_extent;
-    OutputDrainer<typename Config::OutputLayout, Config::right_tile> drainer{shared, storage.chunks[half], out_map, parameters.out, left_extent};
+    OutputDrainer<typename Config::OutputLayout, Config::right_tile> drainer{shared, storage.chunks[half], out_map,
+                                                                             parameters.out, left_extent};
     RingPosition<ProductStorage<Config>::tasks_ahead> position;
     const auto next_task = [&] {  // the next one that has a tile, or the end
         while (true) {
@@ -412,7 +450,8 @@ __device__ void store_tiles(ProductStorage<Config>& storage, const ProductParame
             __syncwarp();
             if (lane == 0) ptx::barrier_arrive(&shared.scales_ready);
         }
-        drainer.template drain<!along_k>(task.right_width, task.left_row + half * 64, task.right_row, task.right_valid, along_k ? 0 : task.group);
+        drainer.template drain<!along_k>(task.right_width, task.left_row + half * 64, task.right_row, task.right_valid,
+                                         along_k ? 0 : task.group);
         task = next_task();
     }
     if (lane == 0) ptx::store_wait_all();
@@ -455,8 +494,10 @@ struct Multiplier {
         const std::uint8_t* right = storage.right[position.slot];
         if constexpr (Accumulate) ptx::wgmma_hold(acc);
         ptx::wgmma_fence();
-        const std::uint64_t a = Config::panels ? mn_major_descriptor(left, Config::panel_bytes) : k_major_descriptor(left);
-        const std::uint64_t b = Config::panels ? mn_major_descriptor(right, Config::panel_bytes) : k_major_descriptor(right);
+        const std::uint64_t a =
+            Config::panels ? mn_major_descriptor(left, Config::panel_bytes) : k_major_descriptor(left);
+        const std::uint64_t b =
+            Config::panels ? mn_major_descriptor(right, Config::panel_bytes) : k_major_descriptor(right);
         constexpr int step = Config::panels ? 2048 / 16 : 32 / 16;  // one instruction's part of the reduction
         multiply_step<Width, Accumulate>(acc, a, b);
         multiply_step<Width, true>(acc, a + step, b + step);
@@ -467,12 +508,14 @@ struct Multiplier {
     }
     template <int Width, bool Accumulate>
     __device__ __forceinline__ static void multiply_step(float (&acc)[Width / 2], std::uint64_t a, std::uint64_t b) {
-        if constexpr (Config::element == Element::e4m3) ptx::wgmma_e4m3<Width, Accumulate>(acc, a, b);
-        else ptx::wgmma_bf16<Width, Config::panels, Accumulate>(acc, a, b);
+        if constexpr (Config::element == Element::e4m3)
+            ptx::wgmma_e4m3<Width, Accumulate>(acc, a, b);
+        else
+            ptx::wgmma_bf16<Width, Config::panels, Accumulate>(acc, a, b);
     }
 
-    // Blockwise scales of this lane's accumulators: right of its columns, left of its two rows. In forward a weight block is a whole
-    // left tile: its scale is the same for all and is multiplied in at once.
+    // Blockwise scales of this lane's accumulators: right of its columns, left of its two rows. In forward a weight
+    // block is a whole left tile: its scale is the same for all and is multiplied in at once.
     static constexpr bool one_left_scale = Config::reduction == Reduction::along_k;
     template <int Width>
     struct BlockScales {
@@ -480,7 +523,8 @@ struct Multiplier {
     };
     template <int Width>
     __device__ __forceinline__ BlockScales<Width> read_scales(const SlotScales<Config::right_tile>& slot) const {
-        const int lane = static_cast<int>(threadIdx.x % 32), row = half * 64 + static_cast<int>(threadIdx.x / 32 % 4) * 16 + lane / 4;
+        const int lane = static_cast<int>(threadIdx.x % 32),
+                  row = half * 64 + static_cast<int>(threadIdx.x / 32 % 4) * 16 + lane / 4;
         BlockScales<Width> scales;
         scales.left[0] = slot.left[one_left_scale ? 0 : row];
         scales.left[1] = one_left_scale ? scales.left[0] : slot.left[row + 8];
@@ -544,16 +588,20 @@ struct Multiplier {
                 multiply_slot<Width, false>(partial, task, round);
                 ptx::named_arrive(3 - half, 256);
                 BlockScales<Width> scales;
-                if constexpr (Config::scaled_blocks) scales = read_scales<Width>(storage.scales[position.slot]);  // while the products run
+                if constexpr (Config::scaled_blocks)
+                    scales = read_scales<Width>(storage.scales[position.slot]);  // while the products run
                 ptx::wgmma_wait<0>();
                 ptx::wgmma_hold(partial);
                 release(position.slot);
                 position.advance();
 #pragma unroll
                 for (int i = 0; i < Width / 2; ++i) {
-                    if constexpr (!Config::scaled_blocks) acc[i] += partial[i];
-                    else if constexpr (one_left_scale) acc[i] += partial[i] * scales.right[i / 4 * 2 + i % 2];
-                    else acc[i] += partial[i] * (scales.right[i / 4 * 2 + i % 2] * scales.left[i / 2 % 2]);
+                    if constexpr (!Config::scaled_blocks)
+                        acc[i] += partial[i];
+                    else if constexpr (one_left_scale)
+                        acc[i] += partial[i] * scales.right[i / 4 * 2 + i % 2];
+                    else
+                        acc[i] += partial[i] * (scales.right[i / 4 * 2 + i % 2] * scales.left[i / 2 % 2]);
                 }
             }
         }
@@ -576,12 +624,15 @@ struct Multiplier {
     template <int Width>
     __device__ __forceinline__ ProductTask dispatch(const ProductTask& task) {
         if (task.right_width == Width) return tile<Width>(task);
-        if constexpr (Width > 32) return dispatch<Width - 32>(task);
-        else __trap();
+        if constexpr (Width > 32)
+            return dispatch<Width - 32>(task);
+        else
+            __trap();
     }
 
     __device__ void run() {
-        if (Config::accumulation != Accumulation::fast && half == 1) ptx::named_arrive(2, 256);  // the first turn is the other's
+        if (Config::accumulation != Accumulation::fast && half == 1)
+            ptx::named_arrive(2, 256);  // the first turn is the other's
         ProductTask task = next_task();
         while (task.rounds >= 0) {
             if (task.right_width == 0) {
@@ -594,12 +645,14 @@ struct Multiplier {
     }
 };
 
-// left_map: box 128 bytes x 128 rows; right_map: box 128 bytes x 32 rows; right_full_map: box 128 bytes x right_tile/2 rows
-// (with panels, all three: box 64 columns x 64 tokens). out_map: box 128 bytes x 32 rows. All with the 128-byte swizzle.
+// left_map: box 128 bytes x 128 rows; right_map: box 128 bytes x 32 rows; right_full_map: box 128 bytes x right_tile/2
+// rows (with panels, all three: box 64 columns x 64 tokens). out_map: box 128 bytes x 32 rows. All with the 128-byte
+// swizzle.
 template <class Config>
 __global__ void __launch_bounds__(Config::threads, 1)
     sm90_grouped_product(const __grid_constant__ CUtensorMap left_map, const __grid_constant__ CUtensorMap right_map,
-                         const __grid_constant__ CUtensorMap right_full_map, const __grid_constant__ CUtensorMap out_map,
+                         const __grid_constant__ CUtensorMap right_full_map,
+                         const __grid_constant__ CUtensorMap out_map,
                          const __grid_constant__ ProductParameters parameters) {
     extern __shared__ __align__(1024) std::uint8_t shared_bytes[];
     if (ptx::shared_address(shared_bytes) % 1024 != 0) __trap();  // the swizzle would silently permute differently
@@ -637,9 +690,12 @@ __global__ void __launch_bounds__(Config::threads, 1)
 
     if (warp < 4) {
         ptx::registers_shrink<Config::decoded ? 40 : 56>();
-        if (warp == 1) post_tasks<Config>(storage, parameters, rank);
-        else if (warp >= 2) store_tiles<Config>(storage, parameters, &out_map, warp - 2);
-        else feed<Config>(storage, &left_map, &right_map, &right_full_map, parameters, rank);
+        if (warp == 1)
+            post_tasks<Config>(storage, parameters, rank);
+        else if (warp >= 2)
+            store_tiles<Config>(storage, parameters, &out_map, warp - 2);
+        else
+            feed<Config>(storage, &left_map, &right_map, &right_full_map, parameters, rank);
     } else if (Config::decoded && warp >= 12) {
         if constexpr (Config::decoded) {
             ptx::registers_shrink<104>();

@@ -15,13 +15,15 @@ constexpr std::int64_t index_limit = std::int64_t{1} << 31;  // tile and row ind
 void check_extents(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t e) {
     require(m >= 0 && n >= 1 && k >= 1 && e >= 1, "grouped product: M ", m, ", N ", n, ", K ", k, ", E ", e,
             " (M may be 0, the others must be positive)");
-    require(m < index_limit && n < index_limit && k < index_limit && e < index_limit, "grouped product: M ", m, ", N ", n,
-            ", K ", k, ", E ", e, " (each must be below 2^31)");
+    require(m < index_limit && n < index_limit && k < index_limit && e < index_limit, "grouped product: M ", m, ", N ",
+            n, ", K ", k, ", E ", e, " (each must be below 2^31)");
     require((m / 64 + e) * (n / 64 + 1) < index_limit && e * (n / 64 + 1) * (k / 64 + 1) < index_limit,
             "grouped product: M ", m, ", N ", n, ", K ", k, ", E ", e, " gives 2^31 tiles or more");
 }
 
-void check_pointer(const void* pointer, const char* name) { require(pointer != nullptr, "grouped product: ", name, " is null"); }
+void check_pointer(const void* pointer, const char* name) {
+    require(pointer != nullptr, "grouped product: ", name, " is null");
+}
 
 void check(const TokenGroupedProduct& p) {
     check_extents(p.m, p.n, p.k, p.e);
@@ -76,21 +78,23 @@ const char* name(ProductKernel kernel) { return kernel == ProductKernel::hopper 
 
 // The copy engine wants 16-byte aligned pointers and rows of whole 16-byte units.
 ProductKernel choose_kernel(const TokenGroupedProduct& p) {
-    const bool fits = aligned(p.a) && aligned(p.w) && aligned(p.out) && whole_units(p.k, p.recipe == ProductRecipe::bf16 ? 2 : 1) &&
+    const bool fits = aligned(p.a) && aligned(p.w) && aligned(p.out) &&
+                      whole_units(p.k, p.recipe == ProductRecipe::bf16 ? 2 : 1) &&
                       whole_units(p.n, p.output == ProductOutput::bf16 ? 2 : 4);
     return fits && on_hopper() ? ProductKernel::hopper : ProductKernel::generic;
 }
 ProductKernel choose_kernel(const WeightGradientProduct& p) {
     const bool bf16 = p.recipe == ProductRecipe::bf16;
-    const bool fits = aligned(p.a) && aligned(p.dy) && aligned(p.dw) && whole_units(p.k, p.output == ProductOutput::bf16 ? 2 : 4) &&
+    const bool fits = aligned(p.a) && aligned(p.dy) && aligned(p.dw) &&
+                      whole_units(p.k, p.output == ProductOutput::bf16 ? 2 : 4) &&
                       (!bf16 || (whole_units(p.k, 2) && whole_units(p.n, 2)));
     return fits && on_hopper() ? ProductKernel::hopper : ProductKernel::generic;
 }
 
-// Two sets of accumulators leave room for 192 right rows, a set of scales beside them (fp8_blockwise) for 160, and a fourth
-// warpgroup (mxfp8) for 192. With one set, 256, and three slots, so that a whole tile can wait in
-// shared memory for its store; but where an expert has few tokens its weights come from device memory for little work each,
-// loads and not stores are what is waited for, and a fourth slot is worth more.
+// Two sets of accumulators leave room for 192 right rows, a set of scales beside them (fp8_blockwise) for 160, and a
+// fourth warpgroup (mxfp8) for 192. With one set, 256, and three slots, so that a whole tile can wait in shared memory
+// for its store; but where an expert has few tokens its weights come from device memory for little work each, loads and
+// not stores are what is waited for, and a fourth slot is worth more.
 ProductPlan choose_plan(const TokenGroupedProduct& p) {
     const bool two_sets = p.recipe == ProductRecipe::fp8_rowwise && p.accumulation == ProductAccumulation::promoted;
     if (p.recipe == ProductRecipe::fp8_blockwise) return {1, 8, 160, 4};
@@ -108,31 +112,41 @@ ProductPlan choose_plan(const WeightGradientProduct& p) {
 void launch(const TokenGroupedProduct& p, const ProductPlan& plan, cudaStream_t stream) {
     check(p);
     if (p.m == 0) return;
-    if (p.recipe == ProductRecipe::bf16) launch_bf16_token(p, plan, stream);
-    else if (p.recipe == ProductRecipe::mxfp8) launch_mx_token(p, plan, stream);
-    else launch_fp8_token(p, plan, stream);
+    if (p.recipe == ProductRecipe::bf16)
+        launch_bf16_token(p, plan, stream);
+    else if (p.recipe == ProductRecipe::mxfp8)
+        launch_mx_token(p, plan, stream);
+    else
+        launch_fp8_token(p, plan, stream);
 }
 
 void launch(const WeightGradientProduct& p, const ProductPlan& plan, cudaStream_t stream) {
     check(p);
     if (p.m == 0) return clear(p, stream);
-    if (p.recipe == ProductRecipe::bf16) launch_bf16_wgrad(p, plan, stream);
-    else if (p.recipe == ProductRecipe::mxfp8) launch_mx_wgrad(p, plan, stream);
-    else launch_fp8_wgrad(p, plan, stream);
+    if (p.recipe == ProductRecipe::bf16)
+        launch_bf16_wgrad(p, plan, stream);
+    else if (p.recipe == ProductRecipe::mxfp8)
+        launch_mx_wgrad(p, plan, stream);
+    else
+        launch_fp8_wgrad(p, plan, stream);
 }
 
 void launch(const TokenGroupedProduct& p, cudaStream_t stream) {
     check(p);
     if (p.m == 0) return;
-    if (choose_kernel(p) == ProductKernel::hopper) launch(p, choose_plan(p), stream);
-    else launch_generic_token(p, stream);
+    if (choose_kernel(p) == ProductKernel::hopper)
+        launch(p, choose_plan(p), stream);
+    else
+        launch_generic_token(p, stream);
 }
 
 void launch(const WeightGradientProduct& p, cudaStream_t stream) {
     check(p);
     if (p.m == 0) return clear(p, stream);
-    if (choose_kernel(p) == ProductKernel::hopper) launch(p, choose_plan(p), stream);
-    else launch_generic_wgrad(p, stream);
+    if (choose_kernel(p) == ProductKernel::hopper)
+        launch(p, choose_plan(p), stream);
+    else
+        launch_generic_wgrad(p, stream);
 }
 
 }  // namespace octet::cuda

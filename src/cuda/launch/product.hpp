@@ -1,5 +1,5 @@
-// Grouped matrix products on CUDA: what a caller fills in and launches. All pointers are device pointers; nothing is read by
-// the host, so every launch can be captured in a graph and replayed with other group sizes.
+// Grouped matrix products on CUDA: what a caller fills in and launches. All pointers are device pointers; nothing is
+// read by the host, so every launch can be captured in a graph and replayed with other group sizes.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -30,15 +30,15 @@ struct TokenGroupedProduct {
     ProductRecipe recipe = ProductRecipe::fp8_rowwise;
     ProductAccumulation accumulation = ProductAccumulation::fast;
     ProductOutput output = ProductOutput::bf16;  // bf16 or f32
-    const void* a = nullptr;          // [M, K] e4m3 or bf16, K contiguous
-    const float* a_inverse = nullptr; // rowwise [M]; blockwise [ceil(K/128), M]: tokens contiguous
-    const void* w = nullptr;          // [E, N, K] e4m3 or bf16, K contiguous
-    const float* w_inverse = nullptr; // rowwise [E, N]; blockwise [E, ceil(N/128), ceil(K/128)]
-    const std::int32_t* ends = nullptr;  // [E] cumulative end offsets
-    void* out = nullptr;              // [M, N]; rows past the last offset are not touched
+    const void* a = nullptr;                     // [M, K] e4m3 or bf16, K contiguous
+    const float* a_inverse = nullptr;            // rowwise [M]; blockwise [ceil(K/128), M]: tokens contiguous
+    const void* w = nullptr;                     // [E, N, K] e4m3 or bf16, K contiguous
+    const float* w_inverse = nullptr;            // rowwise [E, N]; blockwise [E, ceil(N/128), ceil(K/128)]
+    const std::int32_t* ends = nullptr;          // [E] cumulative end offsets
+    void* out = nullptr;                         // [M, N]; rows past the last offset are not touched
     std::int64_t m = 0, n = 0, k = 0, e = 0;
-    const void* a_scale = nullptr;    // mxfp8 [M, ceil(K/32)] e8m0
-    const void* w_scale = nullptr;    // mxfp8 [E, N, ceil(K/32)] e8m0
+    const void* a_scale = nullptr;  // mxfp8 [M, ceil(K/32)] e8m0
+    const void* w_scale = nullptr;  // mxfp8 [E, N, ceil(K/32)] e8m0
 };
 
 // dw[E, N, K] = sum over the tokens of each group of dy^T . a
@@ -49,16 +49,16 @@ struct WeightGradientProduct {
     ProductRecipe recipe = ProductRecipe::fp8_rowwise;
     ProductAccumulation accumulation = ProductAccumulation::fast;
     ProductOutput output = ProductOutput::bf16;
-    const void* dy = nullptr;          // fp8: [N, P] e4m3, tokens contiguous; bf16: [M, N]
-    const float* dy_inverse = nullptr; // rowwise [E, N]; blockwise [P/128, N]
-    const void* a = nullptr;           // fp8: [K, P] e4m3, tokens contiguous; bf16: [M, K]
-    const float* a_inverse = nullptr;  // rowwise [E, K]; blockwise [P/128, K]
+    const void* dy = nullptr;            // fp8: [N, P] e4m3, tokens contiguous; bf16: [M, N]
+    const float* dy_inverse = nullptr;   // rowwise [E, N]; blockwise [P/128, N]
+    const void* a = nullptr;             // fp8: [K, P] e4m3, tokens contiguous; bf16: [M, K]
+    const float* a_inverse = nullptr;    // rowwise [E, K]; blockwise [P/128, K]
     const std::int32_t* ends = nullptr;  // [E] cumulative end offsets
-    void* dw = nullptr;                // [E, N, K]; an empty group's part becomes zero (add_f32: is left as it is)
+    void* dw = nullptr;                  // [E, N, K]; an empty group's part becomes zero (add_f32: is left as it is)
     std::int64_t m = 0, n = 0, k = 0, e = 0;
-    std::int64_t padded = 0;           // P: columns of dy and a, a multiple of 128; not bf16
-    const void* dy_scale = nullptr;    // mxfp8 [N, P/32] e8m0
-    const void* a_scale = nullptr;     // mxfp8 [K, P/32] e8m0
+    std::int64_t padded = 0;         // P: columns of dy and a, a multiple of 128; not bf16
+    const void* dy_scale = nullptr;  // mxfp8 [N, P/32] e8m0
+    const void* a_scale = nullptr;   // mxfp8 [K, P/32] e8m0
 };
 
 // Of the current device and the product's recipe, shape and alignment.
@@ -73,7 +73,8 @@ ProductPlan choose_plan(const WeightGradientProduct& product);
 void launch(const TokenGroupedProduct& product, cudaStream_t stream);
 void launch(const WeightGradientProduct& product, cudaStream_t stream);
 
-// The Hopper kernel with this plan (for tuning); throw octet::Error when it cannot take the shape, the alignment or the device.
+// The Hopper kernel with this plan (for tuning); throw octet::Error when it cannot take the shape, the alignment or the
+// device.
 void launch(const TokenGroupedProduct& product, const ProductPlan& plan, cudaStream_t stream);
 void launch(const WeightGradientProduct& product, const ProductPlan& plan, cudaStream_t stream);
 

@@ -13,8 +13,8 @@ void launch_instance(const WeightGradientProduct& p, const ProductPlan& plan, cu
     };
     const ProductMaps maps = {map("a", p.a, p.k, 128), map("dy", p.dy, p.n, 32), map("dy", p.dy, p.n, tile / 2),
                               make_output_map(p.output, p.dw, p.e, p.n, p.k)};
-    launch_product<Element::e4m3, Reduction::along_padded_tokens, output, accumulation>(maps, parameters_of(p, plan), plan,
-                                                                                        most_tiles(p, tile), stream);
+    launch_product<Element::e4m3, Reduction::along_padded_tokens, output, accumulation>(
+        maps, parameters_of(p, plan), plan, most_tiles(p, tile), stream);
 }
 
 template <Accumulation accumulation>
@@ -29,9 +29,12 @@ void launch_output(const WeightGradientProduct& p, const ProductPlan& plan, cuda
 }  // namespace
 
 void launch_fp8_wgrad(const WeightGradientProduct& p, const ProductPlan& plan, cudaStream_t stream) {
-    if (p.recipe == ProductRecipe::fp8_blockwise) launch_output<Accumulation::blocks>(p, plan, stream);
-    else if (p.accumulation == ProductAccumulation::fast) launch_output<Accumulation::fast>(p, plan, stream);
-    else launch_output<Accumulation::promoted>(p, plan, stream);
+    if (p.recipe == ProductRecipe::fp8_blockwise)
+        launch_output<Accumulation::blocks>(p, plan, stream);
+    else if (p.accumulation == ProductAccumulation::fast)
+        launch_output<Accumulation::fast>(p, plan, stream);
+    else
+        launch_output<Accumulation::promoted>(p, plan, stream);
 }
 
 }  // namespace octet::cuda

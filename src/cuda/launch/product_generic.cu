@@ -20,7 +20,8 @@ void launch_generic(const GenericOperand& left, const GenericOperand& right, con
     check_cuda(cudaGetDevice(&device), "cudaGetDevice");
     check_cuda(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device), "cudaDeviceGetAttribute");
     const auto grid = static_cast<unsigned>(std::min<std::int64_t>(most_tiles, 8 * count));
-    generic_grouped_product<reduction><<<grid, generic_threads, 0, stream>>>(left, right, shape, out, static_cast<GenericOutput>(output));
+    generic_grouped_product<reduction>
+        <<<grid, generic_threads, 0, stream>>>(left, right, shape, out, static_cast<GenericOutput>(output));
     check_cuda(cudaGetLastError(), "launch of generic_grouped_product");
 }
 static_assert(static_cast<int>(GenericOutput::add_f32) == static_cast<int>(ProductOutput::add_f32) &&
@@ -32,7 +33,8 @@ void launch_generic_token(const TokenGroupedProduct& p, cudaStream_t stream) {
     const auto format = p.recipe == ProductRecipe::bf16 ? GenericFormat::bf16 : GenericFormat::e4m3;
     GenericOperand w{p.w, format, p.n * p.k, p.k, 1, nullptr, GenericScale::none, 0, 0, 0, 1, all};
     GenericOperand a{p.a, format, 0, p.k, 1, nullptr, GenericScale::none, 0, 0, 0, 1, all};
-    const auto scaled = [](GenericOperand& operand, const void* scales, GenericScale scale, std::int64_t group_stride, std::int64_t row_stride, std::int64_t block_stride, int rows, int steps) {
+    const auto scaled = [](GenericOperand& operand, const void* scales, GenericScale scale, std::int64_t group_stride,
+                           std::int64_t row_stride, std::int64_t block_stride, int rows, int steps) {
         operand.scales = scales;
         operand.scale_format = scale;
         operand.scale_group_stride = group_stride;
@@ -51,7 +53,9 @@ void launch_generic_token(const TokenGroupedProduct& p, cudaStream_t stream) {
         scaled(w, p.w_scale, GenericScale::e8m0, p.n * blocks(p.k, 32), blocks(p.k, 32), 1, 1, 32);
         scaled(a, p.a_scale, GenericScale::e8m0, 0, blocks(p.k, 32), 1, 1, 32);
     }
-    const ProductShape shape = {p.ends, static_cast<int>(p.e), static_cast<int>(p.m), static_cast<int>(p.n), 0, static_cast<int>(p.k), false, 16};
+    const ProductShape shape = {
+        p.ends, static_cast<int>(p.e), static_cast<int>(p.m), static_cast<int>(p.n), 0, static_cast<int>(p.k), false,
+        16};
     const std::int64_t most_tiles = (p.m / generic_tile + std::min(p.m, p.e)) * blocks(p.n, generic_tile);
     launch_generic<Reduction::along_k>(w, a, shape, p.out, p.output, most_tiles, stream);
 }
@@ -63,7 +67,14 @@ void launch_generic_wgrad(const WeightGradientProduct& p, cudaStream_t stream) {
     if (bf16) {  // tokens are rows
         const GenericOperand a{p.a, GenericFormat::bf16, 0, 1, p.k, nullptr, GenericScale::none, 0, 0, 0, 1, all};
         const GenericOperand dy{p.dy, GenericFormat::bf16, 0, 1, p.n, nullptr, GenericScale::none, 0, 0, 0, 1, all};
-        const ProductShape shape = {p.ends, static_cast<int>(p.e), static_cast<int>(p.m), static_cast<int>(p.k), static_cast<int>(p.n), static_cast<int>(p.m), adds, 16};
+        const ProductShape shape = {p.ends,
+                                    static_cast<int>(p.e),
+                                    static_cast<int>(p.m),
+                                    static_cast<int>(p.k),
+                                    static_cast<int>(p.n),
+                                    static_cast<int>(p.m),
+                                    adds,
+                                    16};
         return launch_generic<Reduction::along_tokens>(a, dy, shape, p.dw, p.output, most_tiles, stream);
     }
     const auto operand = [&](const void* data, const float* inverse, const void* scale, std::int64_t rows) {
@@ -78,9 +89,17 @@ void launch_generic_wgrad(const WeightGradientProduct& p, cudaStream_t stream) {
         made.scale_block_stride = mx ? 1 : rows;
         return made;
     };
-    const ProductShape shape = {p.ends, static_cast<int>(p.e), static_cast<int>(p.m), static_cast<int>(p.k), static_cast<int>(p.n), static_cast<int>(p.padded), adds, 16};
-    launch_generic<Reduction::along_padded_tokens>(operand(p.a, p.a_inverse, p.a_scale, p.k), operand(p.dy, p.dy_inverse, p.dy_scale, p.n), shape,
-                                                   p.dw, p.output, most_tiles, stream);
+    const ProductShape shape = {p.ends,
+                                static_cast<int>(p.e),
+                                static_cast<int>(p.m),
+                                static_cast<int>(p.k),
+                                static_cast<int>(p.n),
+                                static_cast<int>(p.padded),
+                                adds,
+                                16};
+    launch_generic<Reduction::along_padded_tokens>(operand(p.a, p.a_inverse, p.a_scale, p.k),
+                                                   operand(p.dy, p.dy_inverse, p.dy_scale, p.n), shape, p.dw, p.output,
+                                                   most_tiles, stream);
 }
 
 }  // namespace octet::cuda

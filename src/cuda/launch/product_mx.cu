@@ -5,30 +5,34 @@
 namespace octet::cuda {
 namespace {
 
-CUtensorMap operand_map(const char* what, const void* data, std::int64_t batches, std::int64_t rows, std::int64_t columns, int box_rows) {
+CUtensorMap operand_map(const char* what, const void* data, std::int64_t batches, std::int64_t rows,
+                        std::int64_t columns, int box_rows) {
     return make_tensor_map({what, data, CU_TENSOR_MAP_DATA_TYPE_UINT8, 1, batches, rows, columns, box_rows, 64});
 }
 
 template <Output output>
 void launch_token(const TokenGroupedProduct& p, const ProductPlan& plan, cudaStream_t stream) {
     const ProductMaps maps = {operand_map("w", p.w, p.e, p.n, p.k, 128), operand_map("a", p.a, 1, p.m, p.k, 32),
-                              operand_map("a", p.a, 1, p.m, p.k, plan.right_tile / 2), make_output_map(p.output, p.out, 1, p.m, p.n)};
+                              operand_map("a", p.a, 1, p.m, p.k, plan.right_tile / 2),
+                              make_output_map(p.output, p.out, 1, p.m, p.n)};
     launch_product<Element::mx, Reduction::along_k, output, Accumulation::fast>(maps, parameters_of(p, plan), plan,
                                                                                 most_tiles(p, plan.right_tile), stream);
 }
 
 template <Output output>
 void launch_wgrad(const WeightGradientProduct& p, const ProductPlan& plan, cudaStream_t stream) {
-    const ProductMaps maps = {operand_map("a", p.a, 1, p.k, p.padded, 128), operand_map("dy", p.dy, 1, p.n, p.padded, 32),
-                              operand_map("dy", p.dy, 1, p.n, p.padded, plan.right_tile / 2), make_output_map(p.output, p.dw, p.e, p.n, p.k)};
-    launch_product<Element::mx, Reduction::along_padded_tokens, output, Accumulation::fast>(maps, parameters_of(p, plan), plan,
-                                                                                            most_tiles(p, plan.right_tile), stream);
+    const ProductMaps maps = {
+        operand_map("a", p.a, 1, p.k, p.padded, 128), operand_map("dy", p.dy, 1, p.n, p.padded, 32),
+        operand_map("dy", p.dy, 1, p.n, p.padded, plan.right_tile / 2), make_output_map(p.output, p.dw, p.e, p.n, p.k)};
+    launch_product<Element::mx, Reduction::along_padded_tokens, output, Accumulation::fast>(
+        maps, parameters_of(p, plan), plan, most_tiles(p, plan.right_tile), stream);
 }
 
 }  // namespace
 
 void launch_mx_token(const TokenGroupedProduct& p, const ProductPlan& plan, cudaStream_t stream) {
-    p.output == ProductOutput::bf16 ? launch_token<Output::bf16>(p, plan, stream) : launch_token<Output::f32>(p, plan, stream);
+    p.output == ProductOutput::bf16 ? launch_token<Output::bf16>(p, plan, stream)
+                                    : launch_token<Output::f32>(p, plan, stream);
 }
 
 void launch_mx_wgrad(const WeightGradientProduct& p, const ProductPlan& plan, cudaStream_t stream) {

@@ -17,10 +17,12 @@ PFN_cuTensorMapEncodeTiled_v12000 tensor_map_encoder() {
     static const auto encoder = [] {
         void* function = nullptr;
         cudaDriverEntryPointQueryResult found{};
-        check_cuda(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000, cudaEnableDefault, &found),
-                   "cudaGetDriverEntryPointByVersion(cuTensorMapEncodeTiled)");
+        check_cuda(
+            cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000, cudaEnableDefault, &found),
+            "cudaGetDriverEntryPointByVersion(cuTensorMapEncodeTiled)");
         if (found != cudaDriverEntryPointSuccess || function == nullptr)
-            fail(Status::unsupported, "the CUDA driver has no cuTensorMapEncodeTiled; install a driver for CUDA 12 or newer");
+            fail(Status::unsupported,
+                 "the CUDA driver has no cuTensorMapEncodeTiled; install a driver for CUDA 12 or newer");
         return reinterpret_cast<PFN_cuTensorMapEncodeTiled_v12000>(function);
     }();
     return encoder;
@@ -35,8 +37,8 @@ CUtensorMap make_tensor_map(const TensorMapShape& shape) {
     require(shape.batches >= 1 && shape.rows >= 1 && shape.columns >= 1, shape.what, ": shape [", shape.batches, ", ",
             shape.rows, ", ", shape.columns, "] must be positive");
     constexpr std::int64_t axis_limit = std::int64_t{1} << 31;  // coordinates are 32-bit integers
-    require(shape.batches < axis_limit && shape.rows < axis_limit && shape.columns < axis_limit, shape.what, ": shape [",
-            shape.batches, ", ", shape.rows, ", ", shape.columns, "] has an axis of 2^31 or more");
+    require(shape.batches < axis_limit && shape.rows < axis_limit && shape.columns < axis_limit, shape.what,
+            ": shape [", shape.batches, ", ", shape.rows, ", ", shape.columns, "] has an axis of 2^31 or more");
 
     const cuuint64_t extents[3] = {static_cast<cuuint64_t>(shape.columns), static_cast<cuuint64_t>(shape.rows),
                                    static_cast<cuuint64_t>(shape.batches)};
@@ -47,7 +49,8 @@ CUtensorMap make_tensor_map(const TensorMapShape& shape) {
     CUtensorMap map;
     const CUresult result = tensor_map_encoder()(
         &map, shape.type, 3, const_cast<void*>(shape.data), extents, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
-        shape.box_columns * shape.element_bytes == 64 ? CU_TENSOR_MAP_SWIZZLE_64B : CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+        shape.box_columns * shape.element_bytes == 64 ? CU_TENSOR_MAP_SWIZZLE_64B : CU_TENSOR_MAP_SWIZZLE_128B,
+        CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
     if (result != CUDA_SUCCESS)
         fail(Status::device_error, shape.what, ": cuTensorMapEncodeTiled returned ", static_cast<int>(result), " for [",
              shape.batches, ", ", shape.rows, ", ", shape.columns, "] elements of ", shape.element_bytes, " bytes");
@@ -61,7 +64,8 @@ int hopper_multiprocessors() {
     check_cuda(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device), "cudaDeviceGetAttribute");
     check_cuda(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device), "cudaDeviceGetAttribute");
     if (major != 9 || minor != 0)
-        fail(Status::unsupported, "the Hopper products need compute capability 9.0; device ", device, " has ", major, ".", minor);
+        fail(Status::unsupported, "the Hopper products need compute capability 9.0; device ", device, " has ", major,
+             ".", minor);
     return count;
 }
 

@@ -8,7 +8,8 @@
 
 namespace octet::cuda {
 
-// A row-major tensor [batches, rows, columns] seen through boxes of [1, box_rows, box_columns]; a box line is 128 or 64 bytes.
+// A row-major tensor [batches, rows, columns] seen through boxes of [1, box_rows, box_columns]; a box line is 128 or 64
+// bytes.
 struct TensorMapShape {
     const char* what;  // for messages
     const void* data;

@@ -3,7 +3,8 @@
 #pragma once
 
 #if defined(__CUDA_ARCH__) && !defined(__CUDA_ARCH_FEAT_SM90_ALL)
-#error "octet: this kernel needs -gencode=arch=compute_90a,code=sm_90a (Hopper); it was compiled for another architecture"
+#error \
+    "octet: this kernel needs -gencode=arch=compute_90a,code=sm_90a (Hopper); it was compiled for another architecture"
 #endif
 
 #include <cstdint>

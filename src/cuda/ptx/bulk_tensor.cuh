@@ -12,10 +12,11 @@ __device__ __forceinline__ void tensor_map_prefetch(const CUtensorMap* map) {
     asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }
 
-__device__ __forceinline__ void tensor_load(void* shared, const CUtensorMap* map, Barrier* arrived, int x, int y, int z) {
+__device__ __forceinline__ void tensor_load(void* shared, const CUtensorMap* map, Barrier* arrived, int x, int y,
+                                            int z) {
     asm volatile(
-        "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5}], [%2];" ::"r"(
-            shared_address(shared)),
+        "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5}], [%2];" ::
+            "r"(shared_address(shared)),
         "l"(map), "r"(shared_address(arrived)), "r"(x), "r"(y), "r"(z)
         : "memory");
 }
@@ -38,10 +39,10 @@ __device__ __forceinline__ void tensor_store(const CUtensorMap* map, const void*
 
 // Adds the shared tile to what is in memory, in the map's element type.
 __device__ __forceinline__ void tensor_reduce_add(const CUtensorMap* map, const void* shared, int x, int y, int z) {
-    asm volatile("cp.reduce.async.bulk.tensor.3d.global.shared::cta.add.tile.bulk_group [%0, {%2, %3, %4}], [%1];" ::"l"(
-                     map),
-                 "r"(shared_address(shared)), "r"(x), "r"(y), "r"(z)
-                 : "memory");
+    asm volatile(
+        "cp.reduce.async.bulk.tensor.3d.global.shared::cta.add.tile.bulk_group [%0, {%2, %3, %4}], [%1];" ::"l"(map),
+        "r"(shared_address(shared)), "r"(x), "r"(y), "r"(z)
+        : "memory");
 }
 
 __device__ __forceinline__ void store_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }

@@ -20,8 +20,8 @@ __device__ __forceinline__ void barrier_arrive(Barrier* barrier) {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
 }
 
-// Arrives on the barrier at the same place in block `rank` of the cluster (which may be this block). It says "I have read",
-// not "I have written": cluster-wide release order would cost a fence of the whole GPU at every arrival.
+// Arrives on the barrier at the same place in block `rank` of the cluster (which may be this block). It says "I have
+// read", not "I have written": cluster-wide release order would cost a fence of the whole GPU at every arrival.
 __device__ __forceinline__ void barrier_arrive_at(Barrier* barrier, std::uint32_t rank) {
     std::uint32_t remote;
     asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(shared_address(barrier)), "r"(rank));

@@ -1,6 +1,6 @@
-// Warpgroup matrix multiply-accumulate: d[64, n] (+)= a[64, k] . b[n, k]^T, both operands in shared memory, f32 accumulators.
-// Lane l of warp w holds, for every 8 columns j, d[4j], d[4j+1] of row 16w + l/4, columns 8j + 2*(l%4) and the next one,
-// and d[4j+2], d[4j+3] of the row 8 below.
+// Warpgroup matrix multiply-accumulate: d[64, n] (+)= a[64, k] . b[n, k]^T, both operands in shared memory, f32
+// accumulators. Lane l of warp w holds, for every 8 columns j, d[4j], d[4j+1] of row 16w + l/4, columns 8j + 2*(l%4)
+// and the next one, and d[4j+2], d[4j+3] of the row 8 below.
 #pragma once
 
 #include "cuda/ptx/arch.cuh"
@@ -22,17 +22,40 @@ __device__ __forceinline__ void wgmma_hold(float (&d)[Count]) {
     for (int i = 0; i < Count; ++i) asm volatile("" : "+f"(d[i])::"memory");
 }
 
-// Operand lists: OCTET_WGMMA_R<i> names the first 16*(i+1) registers, OCTET_WGMMA_D<i> binds them, C being "+f" or "=f".
+// Operand lists: OCTET_WGMMA_R<i> names the first 16*(i+1) registers, OCTET_WGMMA_D<i> binds them, C being "+f" or
+// "=f".
 #define OCTET_WGMMA_R0 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
-#define OCTET_WGMMA_R1 OCTET_WGMMA_R0 ", " "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
-#define OCTET_WGMMA_R2 OCTET_WGMMA_R1 ", " "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"
-#define OCTET_WGMMA_R3 OCTET_WGMMA_R2 ", " "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
-#define OCTET_WGMMA_R4 OCTET_WGMMA_R3 ", " "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79"
-#define OCTET_WGMMA_R5 OCTET_WGMMA_R4 ", " "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
-#define OCTET_WGMMA_R6 OCTET_WGMMA_R5 ", " "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111"
-#define OCTET_WGMMA_R7 OCTET_WGMMA_R6 ", " "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
+#define OCTET_WGMMA_R1 \
+    OCTET_WGMMA_R0     \
+        ", "           \
+        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define OCTET_WGMMA_R2 \
+    OCTET_WGMMA_R1     \
+        ", "           \
+        "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"
+#define OCTET_WGMMA_R3 \
+    OCTET_WGMMA_R2     \
+        ", "           \
+        "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define OCTET_WGMMA_R4 \
+    OCTET_WGMMA_R3     \
+        ", "           \
+        "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79"
+#define OCTET_WGMMA_R5 \
+    OCTET_WGMMA_R4     \
+        ", "           \
+        "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
+#define OCTET_WGMMA_R6 \
+    OCTET_WGMMA_R5     \
+        ", "           \
+        "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111"
+#define OCTET_WGMMA_R7 \
+    OCTET_WGMMA_R6     \
+        ", "           \
+        "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
 #define OCTET_WGMMA_4(C, d, i) C(d[i]), C(d[i + 1]), C(d[i + 2]), C(d[i + 3])
-#define OCTET_WGMMA_16(C, d, i) OCTET_WGMMA_4(C, d, i), OCTET_WGMMA_4(C, d, i + 4), OCTET_WGMMA_4(C, d, i + 8), OCTET_WGMMA_4(C, d, i + 12)
+#define OCTET_WGMMA_16(C, d, i) \
+    OCTET_WGMMA_4(C, d, i), OCTET_WGMMA_4(C, d, i + 4), OCTET_WGMMA_4(C, d, i + 8), OCTET_WGMMA_4(C, d, i + 12)
 #define OCTET_WGMMA_D0(C, d) OCTET_WGMMA_16(C, d, 0)
 #define OCTET_WGMMA_D1(C, d) OCTET_WGMMA_D0(C, d), OCTET_WGMMA_16(C, d, 16)
 #define OCTET_WGMMA_D2(C, d) OCTET_WGMMA_D1(C, d), OCTET_WGMMA_16(C, d, 32)
@@ -42,20 +65,20 @@ __device__ __forceinline__ void wgmma_hold(float (&d)[Count]) {
 #define OCTET_WGMMA_D6(C, d) OCTET_WGMMA_D5(C, d), OCTET_WGMMA_16(C, d, 96)
 #define OCTET_WGMMA_D7(C, d) OCTET_WGMMA_D6(C, d), OCTET_WGMMA_16(C, d, 112)
 
-// One instruction; A and B are the operand numbers of the two descriptors. Without `Accumulate` the old accumulators are not
-// read at all, so the compiler need not keep them.
-#define OCTET_WGMMA_ASM(SHAPE_AND_TYPES, TAIL, REGISTERS, BINDINGS, A, B, KEEP)                                    \
-    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " KEEP ", 0;\nwgmma.mma_async.sync.aligned." SHAPE_AND_TYPES   \
-                 " {" REGISTERS "}, " A ", " B ", p, 1, 1" TAIL ";\n}"                                            \
-                 : BINDINGS                                                                                       \
-                 : "l"(a), "l"(b)                                                                                 \
+// One instruction; A and B are the operand numbers of the two descriptors. Without `Accumulate` the old accumulators
+// are not read at all, so the compiler need not keep them.
+#define OCTET_WGMMA_ASM(SHAPE_AND_TYPES, TAIL, REGISTERS, BINDINGS, A, B, KEEP)                                 \
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " KEEP ", 0;\nwgmma.mma_async.sync.aligned." SHAPE_AND_TYPES \
+                 " {" REGISTERS "}, " A ", " B ", p, 1, 1" TAIL ";\n}"                                          \
+                 : BINDINGS                                                                                     \
+                 : "l"(a), "l"(b)                                                                               \
                  : "memory")
-#define OCTET_WGMMA(SHAPE_AND_TYPES, TAIL, I, A, B)                                                               \
-    do {                                                                                                          \
-        if constexpr (Accumulate)                                                                                 \
-            OCTET_WGMMA_ASM(SHAPE_AND_TYPES, TAIL, OCTET_WGMMA_R##I, OCTET_WGMMA_D##I("+f", d), A, B, "1");        \
-        else                                                                                                      \
-            OCTET_WGMMA_ASM(SHAPE_AND_TYPES, TAIL, OCTET_WGMMA_R##I, OCTET_WGMMA_D##I("=f", d), A, B, "0");        \
+#define OCTET_WGMMA(SHAPE_AND_TYPES, TAIL, I, A, B)                                                         \
+    do {                                                                                                    \
+        if constexpr (Accumulate)                                                                           \
+            OCTET_WGMMA_ASM(SHAPE_AND_TYPES, TAIL, OCTET_WGMMA_R##I, OCTET_WGMMA_D##I("+f", d), A, B, "1"); \
+        else                                                                                                \
+            OCTET_WGMMA_ASM(SHAPE_AND_TYPES, TAIL, OCTET_WGMMA_R##I, OCTET_WGMMA_D##I("=f", d), A, B, "0"); \
     } while (0)
 
 // a, b: e4m3, both K-major.
@@ -72,7 +95,8 @@ __device__ __forceinline__ void wgmma_e4m3(float (&d)[N / 2], std::uint64_t a, s
     if constexpr (N == 256) OCTET_WGMMA("m64n256k32.f32.e4m3.e4m3", "", 7, "%128", "%129");
 }
 
-// a, b: bf16. Transposed: 0 when both operands are K-major in shared memory, 1 when their rows (or columns) are contiguous.
+// a, b: bf16. Transposed: 0 when both operands are K-major in shared memory, 1 when their rows (or columns) are
+// contiguous.
 template <int N, int Transposed, bool Accumulate>
 __device__ __forceinline__ void wgmma_bf16(float (&d)[N / 2], std::uint64_t a, std::uint64_t b) {
     static_assert(N % 32 == 0 && N >= 32 && N <= 256, "octet: this width has no instruction here");

@@ -7,10 +7,10 @@ namespace octet::cuda {
 
 struct GroupRange {
     int group;
-    int first_row;    // of the group, among all tokens
-    int rows;         // may be 0
-    int padded_first; // first column of the group in a buffer where every group starts on a multiple of 128
-    int first_tile;   // of the group, among all tiles
+    int first_row;     // of the group, among all tokens
+    int rows;          // may be 0
+    int padded_first;  // first column of the group in a buffer where every group starts on a multiple of 128
+    int first_tile;    // of the group, among all tiles
 };
 
 // One warp walks the groups 32 at a time, a group a lane; tiles must be asked for in ascending order. Offsets outside
@@ -71,7 +71,7 @@ private:
 
     const std::int32_t* ends_;  // [groups] cumulative
     int groups_, tokens_, lane_;
-    int window_ = -1;           // first group of the 32 in the lanes
+    int window_ = -1;  // first group of the 32 in the lanes
     int tiles_before_ = 0, tiles_in_window_ = 0;
     int padded_before_ = 0, padded_in_window_ = 0;
     // of this lane's group

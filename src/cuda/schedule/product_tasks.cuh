@@ -8,7 +8,8 @@ namespace octet::cuda {
 
 enum class Reduction {
     along_k,              // token-grouped: the right operand's rows are tokens, every tile reduces over K
-    along_padded_tokens,  // wgrad: both operands hold tokens contiguously, each group from a multiple of 128, zero tails
+    along_padded_tokens,  // wgrad: both operands hold tokens contiguously, each group from a multiple of 128, zero
+                          // tails
     along_tokens,         // wgrad: tokens are rows, groups follow each other without padding
 };
 
@@ -31,19 +32,21 @@ static_assert(sizeof(ProductTask) == 48);
 struct ProductShape {
     const std::int32_t* ends;  // [groups] cumulative end offsets, device
     int groups;
-    int tokens;        // M
-    int left_extent;   // output columns: N forward, K wgrad
-    int right_extent;  // output rows of a group in wgrad (N); unused in forward
-    int reduce_extent; // K in forward; columns (padded) or rows (not padded) of the operands in wgrad
-    bool skip_empty;   // wgrad that adds: an empty group has nothing to add
-    int band;          // right tiles in a band, see tile_order.cuh
+    int tokens;         // M
+    int left_extent;    // output columns: N forward, K wgrad
+    int right_extent;   // output rows of a group in wgrad (N); unused in forward
+    int reduce_extent;  // K in forward; columns (padded) or rows (not padded) of the operands in wgrad
+    bool skip_empty;    // wgrad that adds: an empty group has nothing to add
+    int band;           // right tiles in a band, see tile_order.cuh
 };
 
 template <Reduction reduction, int left_tile, int right_tile, int reduce_tile>
 class ProductSchedule {
 public:
     __device__ explicit ProductSchedule(const ProductShape& shape)
-        : shape_(shape), walk_(shape.ends, shape.groups, shape.tokens), left_tiles_(tiles(shape.left_extent, left_tile)) {}
+        : shape_(shape),
+          walk_(shape.ends, shape.groups, shape.tokens),
+          left_tiles_(tiles(shape.left_extent, left_tile)) {}
 
     // Warp-collective; `tile` must ascend. A tile past the end has right_width 0, blocks 0 and rounds -1.
     __device__ ProductTask task(int tile) {
@@ -83,8 +86,11 @@ private:
         if (reduction != Reduction::along_k && rows == 0 && shape_.skip_empty) return 0;
         return tiles(reduction == Reduction::along_k ? rows : shape_.right_extent, right_tile);
     }
-    // The rows are dealt evenly: 260 are 160 + 100, not 256 + 4, because a narrow tile reloads the left operand for little work.
-    __device__ static int tile_height(int extent, int count) { return count == 0 ? 32 : round_up_32((extent + count - 1) / count); }
+    // The rows are dealt evenly: 260 are 160 + 100, not 256 + 4, because a narrow tile reloads the left operand for
+    // little work.
+    __device__ static int tile_height(int extent, int count) {
+        return count == 0 ? 32 : round_up_32((extent + count - 1) / count);
+    }
 
     ProductShape shape_;
     GroupWalk walk_;

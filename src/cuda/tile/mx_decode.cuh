@@ -1,5 +1,5 @@
-// mxfp8 on tensor cores that know no block scales: an e4m3 value times a power of two is a bf16 value, so a slot of 8-bit rows
-// becomes a slot of bf16 rows in shared memory, exactly.
+// mxfp8 on tensor cores that know no block scales: an e4m3 value times a power of two is a bf16 value, so a slot of
+// 8-bit rows becomes a slot of bf16 rows in shared memory, exactly.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -8,8 +8,9 @@
 
 namespace octet::cuda {
 
-// The multipliers of one block of 32. The bits of an e4m3 value, moved to their places in a bf16, read as the value times 2^-120
-// (subnormals too), so the block's 2^(b-127) becomes 2^(b-7). From b = 135 on that is no bf16 value and takes two factors.
+// The multipliers of one block of 32. The bits of an e4m3 value, moved to their places in a bf16, read as the value
+// times 2^-120 (subnormals too), so the block's 2^(b-127) becomes 2^(b-7). From b = 135 on that is no bf16 value and
+// takes two factors.
 struct MxScale {
     __nv_bfloat162 first, second;
 
@@ -28,7 +29,8 @@ struct MxScale {
 
 // Four e4m3 to four bf16. `large`: some lane of the warp needs the second factor.
 __device__ __forceinline__ uint2 decode_four(unsigned bytes, const MxScale& scale, bool large) {
-    unsigned halves[2] = {__byte_perm(bytes, 0, 0x1404), __byte_perm(bytes, 0, 0x3424)};  // each byte in the high end of a half
+    unsigned halves[2] = {__byte_perm(bytes, 0, 0x1404),
+                          __byte_perm(bytes, 0, 0x3424)};  // each byte in the high end of a half
 #pragma unroll
     for (unsigned& half : halves) {
         half = (half & 0x80008000u) | ((half >> 4) & 0x07F007F0u);
@@ -40,10 +42,12 @@ __device__ __forceinline__ uint2 decode_four(unsigned bytes, const MxScale& scal
 }
 
 // The top bit of every byte that is NaN (all ones but for the sign).
-__device__ __forceinline__ unsigned nan_bytes(unsigned bytes) { return ((bytes & 0x7F7F7F7Fu) + 0x01010101u) & 0x80808080u; }
+__device__ __forceinline__ unsigned nan_bytes(unsigned bytes) {
+    return ((bytes & 0x7F7F7F7Fu) + 0x01010101u) & 0x80808080u;
+}
 
-// One block of 32 of a row of 64: 32 bytes in the copy engine's 64-byte swizzle become 64 bytes in its 128-byte swizzle. Loading
-// and decoding are apart so that a thread can have all its loads under way at once.
+// One block of 32 of a row of 64: 32 bytes in the copy engine's 64-byte swizzle become 64 bytes in its 128-byte
+// swizzle. Loading and decoding are apart so that a thread can have all its loads under way at once.
 struct MxBlock {
     int row, block;  // block: 0 or 1
     uint4 bytes[2];
@@ -73,12 +77,14 @@ struct MxBlock {
     }
 
     // After decode(), where there are any: NaN elements were decoded as numbers.
-    __device__ __forceinline__ static void mend_nans(const std::uint8_t* raw, std::uint8_t* decoded, int row, int block) {
+    __device__ __forceinline__ static void mend_nans(const std::uint8_t* raw, std::uint8_t* decoded, int row,
+                                                     int block) {
 #pragma unroll 1
         for (int element = 32 * block; element < 32 * block + 32; ++element) {
             const std::uint8_t byte = raw[row * 64 + ((element / 16 ^ (row / 2 % 4)) << 4) + element % 16];
             if ((byte & 0x7F) != 0x7F) continue;
-            *reinterpret_cast<std::uint16_t*>(decoded + row * 128 + ((element / 8 ^ (row % 8)) << 4) + element % 8 * 2) = 0x7FC0;
+            *reinterpret_cast<std::uint16_t*>(decoded + row * 128 + ((element / 8 ^ (row % 8)) << 4) +
+                                              element % 8 * 2) = 0x7FC0;
         }
     }
 

@@ -1,5 +1,5 @@
-// From accumulators to memory: scale, round and transpose into shared memory (the multiplying warpgroup), then store (a warp
-// of its own, so that nobody who multiplies waits for the copy engine).
+// From accumulators to memory: scale, round and transpose into shared memory (the multiplying warpgroup), then store (a
+// warp of its own, so that nobody who multiplies waits for the copy engine).
 #pragma once
 
 #include "cuda/ptx/bulk_tensor.cuh"
@@ -14,10 +14,11 @@ enum class Output {
     add_f32,  // added to what is in memory, one addition an element
 };
 
-// A warpgroup owns out[right, left] for 64 left indices and the tile's right indices: accumulator rows are left, columns are
-// right, and the output is contiguous along left. It passes through shared memory laid out as the copy engine's 128-byte
-// swizzle wants it: lines of 128 bytes, a line a right index; bf16 has one panel of 64 left, f32 two panels of 32. With room
-// for a whole tile it is staged at once and drains while the next tile is multiplied; with less, in chunks.
+// A warpgroup owns out[right, left] for 64 left indices and the tile's right indices: accumulator rows are left,
+// columns are right, and the output is contiguous along left. It passes through shared memory laid out as the copy
+// engine's 128-byte swizzle wants it: lines of 128 bytes, a line a right index; bf16 has one panel of 64 left, f32 two
+// panels of 32. With room for a whole tile it is staged at once and drains while the next tile is multiplied; with
+// less, in chunks.
 template <Output output_, int staging_bytes_, int buffers_>
 struct OutputLayout {
     static constexpr Output output = output_;
@@ -78,7 +79,8 @@ struct OutputStager {
         read_scales<Width>(0, scales);
 #pragma unroll
         for (int column = 0; column < Width; column += 32) {
-            if (column % Layout::chunk_right == 0) ptx::barrier_wait(&storage.drained[position.slot], position.phase ^ 1);
+            if (column % Layout::chunk_right == 0)
+                ptx::barrier_wait(&storage.drained[position.slot], position.phase ^ 1);
             if (column + 32 < Width) read_scales<Width>(column + 32, next);
             const std::uint32_t chunk = ptx::shared_address(chunks.bytes[position.slot]);
             write<Width>(acc, column, chunk, scales[0], scales[1], left_0, left_8);
@@ -100,7 +102,8 @@ private:
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
             if constexpr (scaled)
-                scales[i] = *reinterpret_cast<const float2*>(storage.right_scales + column + 8 * i + 2 * (threadIdx.x % 4));
+                scales[i] =
+                    *reinterpret_cast<const float2*>(storage.right_scales + column + 8 * i + 2 * (threadIdx.x % 4));
             else
                 scales[i] = {1, 1};
         }
@@ -108,8 +111,8 @@ private:
 
     // 16 columns of accumulators, from `column` on, into lines of the chunk.
     template <int Width>
-    __device__ __forceinline__ void write(const float (&acc)[Width / 2], int column, std::uint32_t chunk, float2 s0, float2 s1,
-                                          float left_0, float left_8) const {
+    __device__ __forceinline__ void write(const float (&acc)[Width / 2], int column, std::uint32_t chunk, float2 s0,
+                                          float2 s1, float left_0, float left_8) const {
         const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32 % 4);
         const int line = column % Layout::chunk_right;
         float v[8];
@@ -125,7 +128,8 @@ private:
             // Matrices: left 0-7 and 8-15 of the first eight columns, then of the second eight.
             const int matrix = lane / 8, row = line + matrix / 2 * 8 + lane % 8, unit = 2 * warp + matrix % 2;
             ptx::store_matrices_transposed(chunk + row * 128 + ((unit ^ (lane % 8)) << 4), ptx::bf16_pair(v[0], v[1]),
-                                           ptx::bf16_pair(v[2], v[3]), ptx::bf16_pair(v[4], v[5]), ptx::bf16_pair(v[6], v[7]));
+                                           ptx::bf16_pair(v[2], v[3]), ptx::bf16_pair(v[4], v[5]),
+                                           ptx::bf16_pair(v[6], v[7]));
         } else {
             // The four lanes of equal lane/4 write lines 2 apart, so the swizzle gives each its own banks.
             const std::uint32_t panel = chunk + warp / 2 * Layout::panel_bytes;
@@ -150,8 +154,8 @@ struct OutputDrainer {
     RingPosition<Layout::buffers> position{};
     int pending = -1;  // buffer that the engine may still be reading
 
-    // Rows from right_valid on belong to somebody else. Where the map clips them (clipped) all is left to the engine; where it
-    // does not, a box that would touch them is stored line by line.
+    // Rows from right_valid on belong to somebody else. Where the map clips them (clipped) all is left to the engine;
+    // where it does not, a box that would touch them is stored line by line.
     template <bool clipped>
     __device__ void drain(int width, int left_row, int right_row, int right_valid, int batch) {
         const int lane = static_cast<int>(threadIdx.x % 32);
@@ -202,14 +206,16 @@ private:
         }
     }
 
-    __device__ __forceinline__ void copy_lines(const std::uint8_t* lines, int left_row, int right_row, int right_valid) const {
+    __device__ __forceinline__ void copy_lines(const std::uint8_t* lines, int left_row, int right_row,
+                                               int right_valid) const {
         constexpr int unit_left = 16 / Layout::element_bytes;
         const int lane = static_cast<int>(threadIdx.x % 32), unit = lane % 8;
         for (int panel = 0; panel < Layout::panels; ++panel) {
             for (int row = lane / 8; row < Layout::box_right; row += 4) {
                 const int left = left_row + panel * Layout::line_left + unit * unit_left;
                 if (row >= right_valid || left >= left_extent) continue;
-                const uint4 value = *reinterpret_cast<const uint4*>(lines + panel * Layout::panel_bytes + row * 128 + ((unit ^ (row % 8)) << 4));
+                const uint4 value = *reinterpret_cast<const uint4*>(lines + panel * Layout::panel_bytes + row * 128 +
+                                                                    ((unit ^ (row % 8)) << 4));
                 const std::int64_t element = static_cast<std::int64_t>(right_row + row) * left_extent + left;
                 *reinterpret_cast<uint4*>(static_cast<std::uint8_t*>(out) + element * Layout::element_bytes) = value;
             }
