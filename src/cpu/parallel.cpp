@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <exception>
 #include <mutex>
@@ -26,6 +27,28 @@ void order_streamed_stores() {
 #if defined(__x86_64__)
     __builtin_ia32_sfence();
 #endif
+}
+
+void pause_briefly() {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+// Watches for done() a little longer than it takes to put a thread to sleep and wake it: the loops of one training step
+// follow each other within microseconds, and waking a thread for each would cost as much as a short loop saves.
+template <class Done>
+void watch(const Done& done) {
+    constexpr auto patience = std::chrono::microseconds(100);
+    const auto end = std::chrono::steady_clock::now() + patience;
+    do {
+        for (int i = 0; i < 16; ++i) {
+            if (done()) return;
+            pause_briefly();
+        }
+    } while (std::chrono::steady_clock::now() < end);
 }
 
 class Job {
@@ -61,9 +84,9 @@ public:
         if (error_) std::rethrow_exception(error_);
     }
 
-    // Guarded by the pool's mutex.
+    // Changed under the pool's mutex.
     int helpers_wanted;
-    int helpers_inside = 0;
+    std::atomic<int> helpers_inside{0};
     std::condition_variable helper_left;
 
 private:
@@ -82,16 +105,25 @@ class Pool {
 public:
     void run(Job& job) {
         const int helpers = job.helpers_wanted;
+        int asleep = 0;
         {
             const std::lock_guard lock(mutex_);
             grow(helpers);
             jobs_.push_back(&job);
+            jobs_posted_.fetch_add(1, std::memory_order_relaxed);
+            asleep = helpers - watching_;
         }
-        for (int helper = 0; helper < helpers; ++helper) job_came_.notify_one();
+        for (int helper = 0; helper < asleep; ++helper) job_came_.notify_one();
         job.run();
         std::unique_lock lock(mutex_);
         jobs_.erase(std::find(jobs_.begin(), jobs_.end(), &job));
-        job.helper_left.wait(lock, [&] { return job.helpers_inside == 0; });
+        const auto alone = [&] { return job.helpers_inside.load(std::memory_order_relaxed) == 0; };
+        if (!alone() && a_core_each()) {
+            lock.unlock();
+            watch(alone);
+            lock.lock();
+        }
+        job.helper_left.wait(lock, alone);
     }
 
 private:
@@ -109,13 +141,26 @@ private:
 
     [[noreturn]] void work() {
         std::unique_lock lock(mutex_);
+        bool watched = false;  // since the last job
         for (;;) {
             const auto open =
                 std::find_if(jobs_.begin(), jobs_.end(), [](Job* job) { return job->helpers_wanted > 0; });
             if (open == jobs_.end()) {
-                job_came_.wait(lock);
+                if (!watched && a_core_each()) {
+                    ++watching_;
+                    const auto seen = jobs_posted_.load(std::memory_order_relaxed);
+                    lock.unlock();
+                    watch([&] { return jobs_posted_.load(std::memory_order_relaxed) != seen; });
+                    lock.lock();
+                    --watching_;
+                    watched = true;
+                } else {
+                    job_came_.wait(lock);
+                    watched = false;
+                }
                 continue;
             }
+            watched = false;
             Job& job = **open;
             --job.helpers_wanted;
             ++job.helpers_inside;
@@ -123,14 +168,19 @@ private:
             job.run();
             lock.lock();
             // Notified under the lock: once it is released the caller may destroy the job.
-            if (--job.helpers_inside == 0) job.helper_left.notify_one();
+            if (job.helpers_inside.fetch_sub(1) == 1) job.helper_left.notify_one();
         }
     }
+
+    // A thread that watches for work takes a core; it must not be one that another thread has work for.
+    bool a_core_each() const { return workers_ < thread_count(0); }
 
     std::mutex mutex_;
     std::condition_variable job_came_;
     std::vector<Job*> jobs_;
+    std::atomic<std::uint64_t> jobs_posted_{0};  // changed under the mutex
     int workers_ = 0;
+    int watching_ = 0;  // workers that will see a new job without being woken
 };
 
 // Never destroyed: workers may be waiting in it while static objects go away. A child of fork() has none of its
