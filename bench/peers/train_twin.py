@@ -6,14 +6,16 @@
 A step is forward, backward, clipping and AdamW on the preset's batch. Rounds of every contender alternate, so that a
 busy machine is busy for all; the median of the rounds counts. Before anything is timed the losses of the first step
 must agree. The twin is eager PyTorch at its best here: fused attention, fused AdamW, tokens sorted by expert, f32. Its
-bf16 is timed too where the machine runs it (--bf16), by autocast.
-Prints a table, or with --json the rows that belong in bench/results.
+bf16 is timed too (--bf16), by autocast; where that dies of an illegal instruction, oneDNN believes in instructions that a
+virtual machine lacks: ONEDNN_MAX_CPU_ISA=AVX512_CORE_VNNI tells it.
+Prints a table; --json also writes the rows that belong in bench/results/cpu.
 """
 
 import argparse
 import json
 import os
 import pathlib
+import platform
 import statistics
 import sys
 import time
@@ -24,6 +26,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tests" / "
 
 from model_c import Model  # noqa: E402
 from model_twin import Twin  # noqa: E402
+from octet_c import build_info  # noqa: E402
 
 
 def text(vocabulary, count):
@@ -70,7 +73,7 @@ def main():
     parser.add_argument("--steps", type=int, default=30, help="rounds of one step each")
     parser.add_argument("--recipes", default="bf16,fp8_rowwise,fp8_blockwise,mxfp8")
     parser.add_argument("--bf16", action="store_true", help="time torch's bf16 autocast too")
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--json", help="also write the results to this file")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
 
@@ -105,9 +108,9 @@ def main():
                      "tokens_per_s": count / median, "cpu_ms": 1e3 * statistics.median(cpu[c.name]),
                      "vs": {"torch_f32": base / median}})
     if args.json:
-        print(json.dumps({"stamp": {"cpu": os.cpu_count(), "torch": torch.__version__, "command": " ".join(sys.argv)},
-                          "rows": rows}, indent=2))
-        return
+        stamp = {"cpu": platform.processor() or platform.machine(), "cores": os.cpu_count(), "torch": torch.__version__, "octet": build_info(),
+                 "command": " ".join(sys.argv)}
+        pathlib.Path(args.json).write_text(json.dumps({"stamp": stamp, "rows": rows}, indent=2) + "\n")
     print(f"{args.model}: {count} tokens a step, {args.threads} threads, torch {torch.__version__}")
     print(f"{'':22} {'ms/step':>9} {'tokens/s':>9} {'CPU ms':>8} {'spread':>7} {'vs torch f32':>13}")
     for row in rows:

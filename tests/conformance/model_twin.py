@@ -112,7 +112,7 @@ class Twin:
         gate_up, down = self.parameters[prefix + "experts.gate_up_proj"], self.parameters[prefix + "experts.down_proj"]
         outputs = [self.mlp(r, gate_up[e], down[e], w)
                    for e, (r, w) in enumerate(zip(rows.split(counts), row_weights.split(counts)))]
-        y = torch.zeros_like(x).index_add(0, token, torch.cat(outputs))
+        y = torch.zeros_like(x).index_add(0, token, torch.cat(outputs).to(x.dtype))
         if experts["shared"]:
             y = y + self.mlp(x, self.parameters[prefix + "shared_experts.gate_up_proj.weight"],
                              self.parameters[prefix + "shared_experts.down_proj.weight"])
