@@ -164,6 +164,11 @@ void same_device(std::string_view what, Device expected, std::string_view other,
             "; bring them to one device");
 }
 
+Named offsets(const Groups& groups) {
+    // Four bytes each, compared as memory only.
+    return {"the group offsets", {groups.ends, Format::f32, {groups.count}, groups.device}};
+}
+
 void disjoint(const std::vector<Named>& inputs, const std::vector<Named>& outputs) {
     struct Range {
         std::string_view what;

@@ -42,6 +42,7 @@ struct Named {
     std::string_view what;
     ConstTensorView view;
 };
+Named offsets(const Groups& groups);
 void disjoint(const std::vector<Named>& inputs, const std::vector<Named>& outputs);
 
 }  // namespace octet::check

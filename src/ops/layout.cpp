@@ -57,14 +57,14 @@ void pad_groups(ConstTensorView x, Groups groups, std::int64_t alignment, Tensor
     check_padding(x, groups, alignment, padded);
     require(padded_ends == nullptr || padded.size(0) <= std::numeric_limits<std::int32_t>::max(), "padded has ",
             padded.size(0), " rows, more than 32-bit padded offsets can reach; pass no padded_ends");
-    check::disjoint({{"x", x}},
+    check::disjoint({{"x", x}, check::offsets(groups)},
                     {{"padded", padded}, {"padded_ends", {padded_ends, Format::f32, {groups.count}, groups.device}}});
     op_table(on, x.device).pad_groups(x, groups, alignment, padded, padded_ends, on);
 }
 
 void unpad_groups(ConstTensorView padded, Groups groups, std::int64_t alignment, TensorView x, const Execution& on) {
     check_padding(x, groups, alignment, padded);
-    check::disjoint({{"padded", padded}}, {{"x", x}});
+    check::disjoint({{"padded", padded}, check::offsets(groups)}, {{"x", x}});
     op_table(on, x.device).unpad_groups(padded, groups, alignment, x, on);
 }
 

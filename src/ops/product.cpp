@@ -80,14 +80,15 @@ void check_output(const char* what, const TensorView& out, const ProductOptions&
             ", and adding into it would round at every addition; expected f32");
 }
 
-void check_disjoint(const char* left, const Operand& x, const char* right, const Operand& y, const char* output,
-                    const TensorView& out) {
+void check_disjoint(const char* left, const Operand& x, const char* right, const Operand& y, const Groups& groups,
+                    const char* output, const TensorView& out) {
     check::disjoint({{left, x.data()},
                      {right, y.data()},
                      {"its scales", x.values.inverse},
                      {"its scales", x.values.scale},
                      {"its scales", y.values.inverse},
-                     {"its scales", y.values.scale}},
+                     {"its scales", y.values.scale},
+                     check::offsets(groups)},
                     {{output, out}});
 }
 
@@ -120,7 +121,7 @@ void run_rows(const char* left, const Operand& x, const Operand& w, const Groups
             " experts; every group needs its expert");
     check::groups(groups, tokens, device);
     check_output(output, y, options, device, {tokens, rows});
-    check_disjoint(left, x, "w", w, output, y);
+    check_disjoint(left, x, "w", w, groups, output, y);
     product_table(on, device).grouped_rows(x, w, groups, y, options, on);
 }
 
@@ -195,7 +196,7 @@ void grouped_wgrad(const Operand& dy, const Operand& a, Groups groups, std::int6
                 "; they are the two sides of the same tokens");
         check::groups(groups, tokens, device);
     }
-    check_disjoint("dy", dy, "a", a, "dw", dw);
+    check_disjoint("dy", dy, "a", a, groups, "dw", dw);
     product_table(on, device).grouped_wgrad(dy, a, groups, alignment, dw, options, on);
 }
 

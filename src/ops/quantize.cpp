@@ -91,6 +91,12 @@ std::vector<Named> parts(const ConstQuantizedView& q) {
     return {{"the data", q.data}, {"the scale", q.scale}, {"the inverse scale", q.inverse}};
 }
 
+std::vector<Named> parts(const ConstQuantizedView& q, const Groups& groups) {
+    std::vector<Named> named = parts(q);
+    named.push_back(check::offsets(groups));
+    return named;
+}
+
 std::vector<Named> parts(const ConstQuantizedView& first, const ConstQuantizedView& second) {
     return {{"the first data", first.data},
             {"the first scale", first.scale},
@@ -98,10 +104,6 @@ std::vector<Named> parts(const ConstQuantizedView& first, const ConstQuantizedVi
             {"the second data", second.data},
             {"the second scale", second.scale},
             {"the second inverse scale", second.inverse}};
-}
-
-ConstTensorView offsets_of(const Groups& groups) {
-    return {groups.ends, Format::f32, {groups.count}, groups.device};  // four bytes each, compared as memory only
 }
 
 }  // namespace
@@ -138,7 +140,7 @@ void quantize_columns(ConstTensorView x, Groups groups, std::int64_t alignment, 
     check::not_empty("x", x, {1});
     check::groups(groups, x.size(0), x.device);
     check_tokens("out", x.device, x.size(1), x.size(0), groups, alignment, options, out);
-    check::disjoint({{"x", x}, {"the group offsets", offsets_of(groups)}}, parts(out));
+    check::disjoint({{"x", x}, check::offsets(groups)}, parts(out));
     op_table(on, x.device).quantize_columns(x, groups, alignment, options, out, on);
 }
 
@@ -158,7 +160,7 @@ void quantize_columns_dual(ConstTensorView x0, ConstTensorView x1, Groups groups
     check::groups(groups, x0.size(0), x0.device);
     check_tokens("out0", x0.device, x0.size(1), x0.size(0), groups, alignment, options, out0);
     check_tokens("out1", x1.device, x1.size(1), x1.size(0), groups, alignment, options, out1);
-    check::disjoint({{"x0", x0}, {"x1", x1}, {"the group offsets", offsets_of(groups)}}, parts(out0, out1));
+    check::disjoint({{"x0", x0}, {"x1", x1}, check::offsets(groups)}, parts(out0, out1));
     op_table(on, x0.device).quantize_columns_dual(x0, x1, groups, alignment, options, out0, out1, on);
 }
 
@@ -170,7 +172,7 @@ void quantize_pair(ConstTensorView x, Groups groups, std::int64_t alignment, con
     check::groups(groups, x.size(0), x.device);
     check_rows("rows", x, options, rows);
     check_tokens("columns", x.device, x.size(1), x.size(0), groups, alignment, options, columns);
-    check::disjoint({{"x", x}, {"the group offsets", offsets_of(groups)}}, parts(rows, columns));
+    check::disjoint({{"x", x}, check::offsets(groups)}, parts(rows, columns));
     op_table(on, x.device).quantize_pair(x, groups, alignment, options, rows, columns, on);
 }
 
@@ -181,7 +183,7 @@ void quantize_transposed(ConstTensorView x, Groups groups, std::int64_t alignmen
     check::not_empty("x", x, {0});
     check::groups(groups, x.size(1), x.device);
     check_tokens("out", x.device, x.size(0), x.size(1), groups, alignment, options, out);
-    check::disjoint({{"x", x}, {"the group offsets", offsets_of(groups)}}, parts(out));
+    check::disjoint({{"x", x}, check::offsets(groups)}, parts(out));
     op_table(on, x.device).quantize_transposed(x, groups, alignment, options, out, on);
 }
 
@@ -216,7 +218,7 @@ void dequantize_columns(ConstQuantizedView q, Groups groups, std::int64_t alignm
     check::not_empty("x", x, {1});
     check::groups(groups, x.size(0), x.device);
     check_tokens("q", x.device, x.size(1), x.size(0), groups, alignment, options, q);
-    check::disjoint(parts(q), {{"x", x}});
+    check::disjoint(parts(q, groups), {{"x", x}});
     op_table(on, x.device).dequantize_columns(q, groups, alignment, options, x, on);
 }
 
@@ -227,7 +229,7 @@ void dequantize_transposed(ConstQuantizedView q, Groups groups, std::int64_t ali
     check::not_empty("x", x, {0});
     check::groups(groups, x.size(1), x.device);
     check_tokens("q", x.device, x.size(0), x.size(1), groups, alignment, options, q);
-    check::disjoint(parts(q), {{"x", x}});
+    check::disjoint(parts(q, groups), {{"x", x}});
     op_table(on, x.device).dequantize_transposed(q, groups, alignment, options, x, on);
 }
 

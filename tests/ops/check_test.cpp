@@ -190,6 +190,21 @@ TEST_F(BadInput, SharedMemory) {
     refused([&] { quantize_rows(x, {}, out); }, {"share memory"});
 }
 
+TEST_F(BadInput, AnOutputOverTheGroupOffsets) {
+    std::vector<std::int32_t> numbers(m * k);
+    numbers[0] = numbers[1] = 2, numbers[2] = 5;
+    const TensorView over{numbers.data(), Format::f32, {m, k}};
+    const Groups inside{numbers.data(), 3, {}};
+    const std::vector<std::string> words{"the group offsets", "share memory"};
+    QuantizedView q = columns();
+    refused([&] { dequantize_columns(q, inside, alignment, {}, over); }, words);
+    q.data.data = numbers.data();
+    refused([&] { quantize_columns(x, inside, alignment, {}, q); }, words);
+    const TensorView padded = output(Format::f32, {padded_bound(m, 3, alignment), k});
+    refused([&] { unpad_groups(padded, inside, alignment, over); }, words);
+    EXPECT_EQ(numbers[2], 5);
+}
+
 TEST_F(BadInput, DevicesAndBackends) {
     TensorView far = x.view();
     far.device = {DeviceKind::hip, 0};

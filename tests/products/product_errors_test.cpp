@@ -89,6 +89,14 @@ TEST_F(ProductErrors, SharedMemoryAndUnreachableBackends) {
     Tensor square = make_normal(Format::f32, {30, 20}, random);
     const Tensor small = make_normal(Format::f32, {2, 20, 20}, random);
     refuses([&] { grouped_forward(square.view(), small.view(), groups, square.view()); }, {"share memory"});
+    Tensor over = make_normal(Format::f32, {30, 20}, random);
+    auto* inside = over.as<std::int32_t>();
+    inside[0] = 12, inside[1] = 30;
+    refuses(
+        [&] {
+            grouped_forward(a.view(), w.view(), Groups{inside, 2, {}}, over.view());
+        },
+        {"the group offsets", "share memory"});
     EXPECT_THROW(grouped_forward(a.view(), w.view(), groups, y, {}, {Backend::hip}), Error);
     TensorView elsewhere = y.view();
     elsewhere.device = {DeviceKind::cuda, 0};
