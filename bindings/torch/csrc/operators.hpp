@@ -1,0 +1,67 @@
+// The operators of torch.ops.octet; library.cpp has their schemas. Every one is its Octet namesake on torch's memory.
+#pragma once
+
+#include <tuple>
+
+#include "tensors.hpp"
+
+namespace octet::torch_binding {
+
+using Text = std::string;
+using Two = std::tuple<Tensor, Tensor>;
+using Three = std::tuple<Tensor, Tensor, Tensor>;
+using Six = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor>;
+
+// Quantizers: data, scale and inverse of each output.
+Three quantize_rows(Tensor x, Text scaling, Text format, Text scale_rounding, Text mx_mode);
+Three quantize_columns(Tensor x, Tensor ends, std::int64_t alignment, Text scaling, Text format, Text scale_rounding,
+                       Text mx_mode);
+Six quantize_columns_dual(Tensor x0, Tensor x1, Tensor ends, std::int64_t alignment, Text scaling, Text format,
+                          Text scale_rounding, Text mx_mode);
+Six quantize_pair(Tensor x, Tensor ends, std::int64_t alignment, Text scaling, Text format, Text scale_rounding,
+                  Text mx_mode);
+Three quantize_transposed(Tensor x, Tensor ends, std::int64_t alignment, Text scaling, Text format, Text scale_rounding,
+                          Text mx_mode);
+Six quantize_weights(Tensor w, Text scaling, Text format, Text scale_rounding, Text mx_mode);
+Three quantize_weights_along(Tensor w, Text orientation, Text scaling, Text format, Text scale_rounding, Text mx_mode);
+
+// `scale` is the multiplier that was applied, e8m0 for mx.
+Tensor dequantize_rows(Tensor data, Tensor scale, Text scaling, Text out);
+Tensor dequantize_columns(Tensor data, Tensor scale, Tensor ends, std::int64_t alignment, std::int64_t tokens,
+                          Text scaling, Text out);
+Tensor dequantize_transposed(Tensor data, Tensor scale, Tensor ends, std::int64_t alignment, std::int64_t tokens,
+                             Text scaling, Text out);
+Tensor dequantize_weights(Tensor data, Tensor scale, Text orientation, Text scaling, Text out);
+
+// Layouts.
+Two pad_groups(Tensor x, Tensor ends, std::int64_t alignment);
+Tensor unpad_groups(Tensor padded, Tensor ends, std::int64_t alignment, std::int64_t tokens);
+Tensor swizzle_scales(Tensor scale);
+Tensor unswizzle_scales(Tensor blocked, std::int64_t rows, std::int64_t columns);
+Tensor swizzle_group_scales(Tensor scale, Tensor ends);
+Tensor unswizzle_group_scales(Tensor blocked, Tensor ends, std::int64_t rows, std::int64_t columns);
+
+// Products: an operand is plain (no scale) or 8-bit data with the scale that products read.
+Tensor grouped_forward(Tensor a, std::optional<Tensor> a_scale, Tensor w, std::optional<Tensor> w_scale, Tensor ends,
+                       Text scaling, Text accumulation, Text out);
+Tensor grouped_dgrad(Tensor dy, std::optional<Tensor> dy_scale, Tensor w, std::optional<Tensor> w_scale, Tensor ends,
+                     Text scaling, Text accumulation, Text out);
+Tensor grouped_wgrad(Tensor dy, std::optional<Tensor> dy_scale, Tensor a, std::optional<Tensor> a_scale, Tensor ends,
+                     std::int64_t alignment, Text scaling, Text accumulation, Text out);
+
+// A training step of one expert product: y = a . b, group by group. b [E, K, N] in either layout. The weights may have
+// been cast before (cached); the cast of the input gradient passes through, for autograd to keep. `kept` is what the
+// weight gradient needs of a.
+Three grouped_mm(Tensor a, Tensor b, Tensor ends, Text recipe, Text out, bool keep, std::optional<Tensor> cast,
+                 std::optional<Tensor> cast_scale, std::optional<Tensor> dgrad_cast,
+                 std::optional<Tensor> dgrad_cast_scale);
+Two grouped_mm_backward(Tensor dy, Tensor b, Tensor ends, Text recipe, Tensor kept, std::optional<Tensor> kept_scale,
+                        bool wants_a, bool wants_b, Text a_format, std::optional<Tensor> cast,
+                        std::optional<Tensor> cast_scale);
+// Two products that share a, which is cast and kept once: the gate and up projections of an expert.
+std::tuple<Tensor, Tensor, Tensor, Tensor> grouped_mm_dual(Tensor a, Tensor b0, Tensor b1, Tensor ends, Text recipe,
+                                                           Text out, bool keep);
+// The weights of a product, cast for forward and for the input gradient: data and scale of each.
+std::tuple<Tensor, Tensor, Tensor, Tensor> cast_weights(Tensor b, Text recipe);
+
+}  // namespace octet::torch_binding

@@ -1,0 +1,298 @@
+"""What torch.compile and autograd need to know of the operators: the shapes of their outputs, and their gradients."""
+import torch
+
+from . import _library  # noqa: F401  (the operators must be there)
+
+FORMATS = {
+    "f32": torch.float32,
+    "bf16": torch.bfloat16,
+    "e4m3": torch.float8_e4m3fn,
+    "e4m3fnuz": torch.float8_e4m3fnuz,
+    "e5m2": torch.float8_e5m2,
+    "e8m0": torch.float8_e8m0fnu,
+}
+FORMAT_NAMES = {dtype: name for name, dtype in FORMATS.items()}
+BLOCKS = {"rowwise": 0, "blockwise": 128, "mx": 32}
+SCALINGS = {"fp8_rowwise": "rowwise", "fp8_blockwise": "blockwise", "mxfp8": "mx"}
+
+
+def format_name(dtype):
+    """Octet's name of a torch dtype, or of a format that is named already."""
+    if isinstance(dtype, str):
+        return dtype
+    if dtype not in FORMAT_NAMES:
+        known = ", ".join(str(known) for known in FORMAT_NAMES)
+        raise ValueError(f"{dtype} was given, which Octet does not have; expected one of {known}")
+    return FORMAT_NAMES[dtype]
+
+
+def parse_recipe(text):
+    """The name of a recipe and the options that follow it: 'fp8_rowwise:wgrad=bf16' -> ('fp8_rowwise', {'wgrad': 'bf16'})."""
+    name, _, options = text.partition(":")
+    return name, dict(option.split("=", 1) for option in options.split(",") if "=" in option)
+
+
+def wgrad_in_8_bits(recipe):
+    name, options = parse_recipe(recipe)
+    return name != "bf16" and options.get("wgrad", "fp8") == "fp8"
+
+
+def token_alignment(scaling, device):
+    """Where each group of an operand along tokens starts."""
+    return 128 if device.type != "cpu" else max(BLOCKS[scaling], 16)
+
+
+def ceil_div(value, divisor):
+    return (value + divisor - 1) // divisor
+
+
+def padded_bound(tokens, groups, alignment):
+    """The most columns that `groups` groups of `tokens` rows together take, each padded to `alignment`."""
+    occupied = torch.sym_min(tokens, groups)
+    return (tokens + occupied * (alignment - 1)) // alignment * alignment
+
+
+def _fake(name):
+    return torch.library.register_fake(f"octet::{name}")
+
+
+def _quantized(like, data, scales, scaling, format, both=True):
+    """Empty data, scale and inverse, as the quantizers return them."""
+    mx = scaling == "mx"
+    scale = like.new_empty(scales if mx or both else (0,), dtype=torch.float8_e8m0fnu if mx else torch.float32)
+    inverse = like.new_empty((0,) if mx else scales, dtype=torch.float32)
+    return like.new_empty(data, dtype=FORMATS[format]), scale, inverse
+
+
+def _rows(x, scaling, format):
+    tokens, features = x.shape
+    block = BLOCKS[scaling]
+    return _quantized(x, (tokens, features), (tokens, ceil_div(features, block)) if block else (tokens,), scaling, format)
+
+
+def _columns(x, tokens, features, ends, alignment, scaling, format):
+    padded = padded_bound(tokens, ends.shape[0], alignment)
+    block = BLOCKS[scaling]
+    scales = (features, padded // block) if block else (ends.shape[0], features)
+    return _quantized(x, (features, padded), scales, scaling, format)
+
+
+def _weights(w, rows, reduction, scaling, format):
+    experts = w.shape[0]
+    block = BLOCKS[scaling]
+    scales = {"rowwise": (experts, rows),
+              "blockwise": (experts, ceil_div(rows, 128), ceil_div(reduction, 128)),
+              "mx": (experts, rows, ceil_div(reduction, 32))}[scaling]
+    assert block == 0 or scales
+    return _quantized(w, (experts, rows, reduction), scales, scaling, format)
+
+
+@_fake("quantize_rows")
+def _(x, scaling="rowwise", format="e4m3", scale_rounding="power_of_two", mx_mode="rceil"):
+    return _rows(x, scaling, format)
+
+
+@_fake("quantize_columns")
+def _(x, ends, alignment, scaling="rowwise", format="e4m3", scale_rounding="power_of_two", mx_mode="rceil"):
+    return _columns(x, x.shape[0], x.shape[1], ends, alignment, scaling, format)
+
+
+@_fake("quantize_columns_dual")
+def _(x0, x1, ends, alignment, scaling="rowwise", format="e4m3", scale_rounding="power_of_two", mx_mode="rceil"):
+    return (*_columns(x0, x0.shape[0], x0.shape[1], ends, alignment, scaling, format),
+            *_columns(x1, x1.shape[0], x1.shape[1], ends, alignment, scaling, format))
+
+
+@_fake("quantize_pair")
+def _(x, ends, alignment, scaling="rowwise", format="e4m3", scale_rounding="power_of_two", mx_mode="rceil"):
+    return (*_rows(x, scaling, format), *_columns(x, x.shape[0], x.shape[1], ends, alignment, scaling, format))
+
+
+@_fake("quantize_transposed")
+def _(x, ends, alignment, scaling="rowwise", format="e4m3", scale_rounding="power_of_two", mx_mode="rceil"):
+    return _columns(x, x.shape[1], x.shape[0], ends, alignment, scaling, format)
+
+
+@_fake("quantize_weights")
+def _(w, scaling="rowwise", format="e4m3", scale_rounding="power_of_two", mx_mode="rceil"):
+    return (*_weights(w, w.shape[1], w.shape[2], scaling, format), *_weights(w, w.shape[2], w.shape[1], scaling, format))
+
+
+@_fake("quantize_weights_along")
+def _(w, orientation, scaling="rowwise", format="e4m3", scale_rounding="power_of_two", mx_mode="rceil"):
+    n, k = w.shape[1:]
+    return _weights(w, *((n, k) if orientation == "along_k" else (k, n)), scaling, format)
+
+
+@_fake("dequantize_rows")
+def _(data, scale, scaling="rowwise", out="bf16"):
+    return data.new_empty(data.shape, dtype=FORMATS[out])
+
+
+@_fake("dequantize_columns")
+def _(data, scale, ends, alignment, tokens, scaling="rowwise", out="bf16"):
+    return data.new_empty((tokens, data.shape[0]), dtype=FORMATS[out])
+
+
+@_fake("dequantize_transposed")
+def _(data, scale, ends, alignment, tokens, scaling="rowwise", out="bf16"):
+    return data.new_empty((data.shape[0], tokens), dtype=FORMATS[out])
+
+
+@_fake("dequantize_weights")
+def _(data, scale, orientation, scaling="rowwise", out="bf16"):
+    experts, rows, reduction = data.shape
+    shape = (experts, rows, reduction) if orientation == "along_k" else (experts, reduction, rows)
+    return data.new_empty(shape, dtype=FORMATS[out])
+
+
+@_fake("pad_groups")
+def _(x, ends, alignment):
+    return x.new_empty((padded_bound(x.shape[0], ends.shape[0], alignment), x.shape[1])), torch.empty_like(ends)
+
+
+@_fake("unpad_groups")
+def _(padded, ends, alignment, tokens):
+    return padded.new_empty((tokens, padded.shape[1]))
+
+
+def _swizzled(rows, columns):
+    return ceil_div(rows, 128) * 128 * (ceil_div(columns, 4) * 4)
+
+
+@_fake("swizzle_scales")
+def _(scale):
+    return scale.new_empty((*scale.shape[:-2], _swizzled(*scale.shape[-2:])))
+
+
+@_fake("unswizzle_scales")
+def _(blocked, rows, columns):
+    return blocked.new_empty((*blocked.shape[:-1], rows, columns))
+
+
+@_fake("swizzle_group_scales")
+def _(scale, ends):
+    rows = padded_bound(scale.shape[0], ends.shape[0], 128)
+    return scale.new_empty((rows * (ceil_div(scale.shape[1], 4) * 4),))
+
+
+@_fake("unswizzle_group_scales")
+def _(blocked, ends, rows, columns):
+    return blocked.new_empty((rows, columns))
+
+
+@_fake("grouped_forward")
+def _(a, a_scale, w, w_scale, ends, scaling="rowwise", accumulation="promoted", out="bf16"):
+    return a.new_empty((a.shape[0], w.shape[1]), dtype=FORMATS[out])
+
+
+@_fake("grouped_dgrad")
+def _(dy, dy_scale, w, w_scale, ends, scaling="rowwise", accumulation="promoted", out="bf16"):
+    return dy.new_empty((dy.shape[0], w.shape[2 if w_scale is None else 1]), dtype=FORMATS[out])
+
+
+@_fake("grouped_wgrad")
+def _(dy, dy_scale, a, a_scale, ends, alignment, scaling="rowwise", accumulation="promoted", out="bf16"):
+    n = dy.shape[1 if dy_scale is None else 0]
+    k = a.shape[1 if a_scale is None else 0]
+    return dy.new_empty((ends.shape[0], n, k), dtype=FORMATS[out])
+
+
+def _kept(a, ends, recipe, keep):
+    if not (keep and wgrad_in_8_bits(recipe)):
+        return a.new_empty((0,), dtype=torch.float32), a.new_empty((0,), dtype=torch.float32)
+    name, options = parse_recipe(recipe)
+    scaling = SCALINGS[name]
+    data, scale, inverse = _columns(a, a.shape[0], a.shape[1], ends, token_alignment(scaling, a.device), scaling,
+                                    options.get("format", "e4m3"))
+    as_bytes = lambda x: x.new_empty(x.shape, dtype=torch.uint8)  # noqa: E731
+    return as_bytes(data), as_bytes(scale) if scaling == "mx" else inverse
+
+
+@_fake("grouped_mm")
+def _(a, b, ends, recipe, out, keep, cast=None, cast_scale=None, dgrad_cast=None, dgrad_cast_scale=None):
+    return (a.new_empty((a.shape[0], b.shape[2]), dtype=FORMATS[out]), *_kept(a, ends, recipe, keep))
+
+
+@_fake("grouped_mm_dual")
+def _(a, b0, b1, ends, recipe, out, keep):
+    y0, y1 = (a.new_empty((a.shape[0], b.shape[2]), dtype=FORMATS[out]) for b in (b0, b1))
+    return (y0, y1, *_kept(a, ends, recipe, keep))
+
+
+def _like_weights(b):
+    """The gradient of b lies as b does: K last where b's K is, else N last."""
+    if b.stride(1) == 1 and not (b.stride(2) == 1 and b.shape[1] == 1):
+        return b.new_empty((b.shape[0], b.shape[2], b.shape[1])).transpose(1, 2)
+    return b.new_empty(b.shape)
+
+
+@_fake("grouped_mm_backward")
+def _(dy, b, ends, recipe, kept, kept_scale, wants_a, wants_b, a_format, cast=None, cast_scale=None):
+    da = dy.new_empty((dy.shape[0], b.shape[1]) if wants_a else (0,), dtype=FORMATS[a_format])
+    return da, _like_weights(b) if wants_b else dy.new_empty((0,), dtype=torch.float32)
+
+
+@_fake("cast_weights")
+def _(b, recipe):
+    name, options = parse_recipe(recipe)
+    scaling, format = SCALINGS[name], options.get("format", "e4m3")
+    forward = _weights(b, b.shape[2], b.shape[1], scaling, format)
+    dgrad = _weights(b, b.shape[1], b.shape[2], scaling, format)
+    which = 1 if scaling == "mx" else 2
+    return forward[0], forward[which], dgrad[0], dgrad[which]
+
+
+# ---- gradients ----------------------------------------------------------------------------------------------------
+
+
+def _save(ctx, a, ends, recipe, kept, kept_scale, *weights):
+    """A itself is kept only where its 8-bit copy is not."""
+    ctx.recipe, ctx.a_format = recipe, FORMAT_NAMES[a.dtype]
+    ctx.in_8_bits = wgrad_in_8_bits(recipe)
+    ctx.mark_non_differentiable(kept, kept_scale)
+    ctx.set_materialize_grads(False)
+    ctx.save_for_backward(ends, *((kept, kept_scale) if ctx.in_8_bits else (a, None)), *weights)
+
+
+def _setup(ctx, inputs, output):
+    a, b, ends, recipe, _, keep, _, _, dgrad_cast, dgrad_cast_scale = inputs
+    _, kept, kept_scale = output
+    if not keep and wgrad_in_8_bits(recipe):
+        raise ValueError("grouped_mm was called with keep=False and a tensor that requires a gradient; give keep=True")
+    _save(ctx, a, ends, recipe, kept, kept_scale, b, dgrad_cast, dgrad_cast_scale)
+
+
+def _backward(ctx, dy, *_):
+    ends, kept, kept_scale, b, dgrad_cast, dgrad_cast_scale = ctx.saved_tensors
+    wants_a, wants_b = ctx.needs_input_grad[:2]
+    da = db = None
+    if dy is not None and (wants_a or wants_b):
+        da, db = torch.ops.octet.grouped_mm_backward(dy, b, ends, ctx.recipe, kept, kept_scale, wants_a, wants_b,
+                                                     ctx.a_format, dgrad_cast, dgrad_cast_scale)
+    return da if wants_a else None, db if wants_b else None, *[None] * 8
+
+
+def _setup_dual(ctx, inputs, output):
+    a, b0, b1, ends, recipe, _, _ = inputs
+    _save(ctx, a, ends, recipe, *output[2:], b0, b1)
+
+
+def _backward_dual(ctx, dy0, dy1, *_):
+    ends, kept, kept_scale, *weights = ctx.saved_tensors
+    wants_a, *wants_b = ctx.needs_input_grad[:3]
+    da, db = None, [None, None]
+    for i, dy in enumerate((dy0, dy1)):
+        if dy is None or not (wants_a or wants_b[i]):
+            continue
+        part, gradient = torch.ops.octet.grouped_mm_backward(dy, weights[i], ends, ctx.recipe, kept, kept_scale, wants_a,
+                                                             wants_b[i], ctx.a_format)
+        if wants_a:
+            da = part if da is None else da + part
+        if wants_b[i]:
+            db[i] = gradient
+    return da, *db, None, None, None, None
+
+
+torch.library.register_autograd("octet::grouped_mm", _backward, setup_context=_setup)
+torch.library.register_autograd("octet::grouped_mm_dual", _backward_dual, setup_context=_setup_dual)

@@ -1,0 +1,382 @@
+"""octet.grouped_mm against torch's products of the dequantized operands: values, gradients, layouts, what is kept, errors,
+torch.compile and opcheck."""
+import pytest
+import torch
+
+import octet
+from octet._registration import BLOCKS, SCALINGS, token_alignment
+
+M, K, N, E = 150, 96, 80, 4
+ENDS = [37, 37, 120, 141]  # an empty group, and nine rows that belong to nobody
+
+
+def tensors(device, dtype=torch.float32, k_last=True, m=M, k=K, n=N, ends=ENDS):
+    generator = torch.Generator().manual_seed(1)
+    normal = lambda *shape: torch.randn(*shape, generator=generator).to(device, dtype)  # noqa: E731
+    a = normal(m, k).requires_grad_()
+    w = normal(len(ends), n, k) * k**-0.5 if k_last else (normal(len(ends), k, n) * k**-0.5)
+    w.requires_grad_()
+    return a, w, (w.transpose(-2, -1) if k_last else w), torch.tensor(ends, dtype=torch.int32, device=device), normal(m, n)
+
+
+def dequantized(x, scaling, kind, ends=None):
+    """x after its way through 8 bits, in f64."""
+    options = dict(scaling=scaling, scale_rounding="exact" if scaling == "blockwise" else "power_of_two")
+    if kind == "rows":
+        return octet.dequantize_rows(octet.quantize_rows(x, **options), scaling, torch.float32).double()
+    if kind == "columns":
+        alignment = token_alignment(scaling, x.device)
+        q = octet.quantize_columns(x, ends, alignment, **options)
+        return octet.dequantize_columns(q, ends, x.shape[0], alignment, scaling, torch.float32).double()
+    q = octet.quantize_weights(x, kind, **options)
+    return octet.dequantize_weights(q, kind, scaling, torch.float32).double()
+
+
+def expected(a, w, ends, dy, recipe):
+    """Y, dA, dW [E, N, K] by f64 products of what the recipe quantizes."""
+    a, w, dy = a.detach(), w.detach(), dy.detach()
+    if recipe == "bf16":
+        rows_a = columns_a = a.double()
+        rows_dy = columns_dy = dy.double()
+        along_k = along_n = w.double()
+    else:
+        scaling = SCALINGS[recipe]
+        rows_a, columns_a = (dequantized(a, scaling, kind, ends) for kind in ("rows", "columns"))
+        rows_dy, columns_dy = (dequantized(dy, scaling, kind, ends) for kind in ("rows", "columns"))
+        along_k, along_n = (dequantized(w, scaling, kind) for kind in ("along_k", "along_n"))
+    y = torch.zeros(a.shape[0], w.shape[1], dtype=torch.float64, device=a.device)
+    da, dw = torch.zeros_like(rows_a), torch.zeros_like(along_k)
+    begin = 0
+    for g, end in enumerate(ends.tolist()):
+        y[begin:end] = rows_a[begin:end] @ along_k[g].T
+        da[begin:end] = rows_dy[begin:end] @ along_n[g]
+        dw[g] = columns_dy[begin:end].T @ columns_a[begin:end]
+        begin = end
+    return y, da, dw
+
+
+def assert_close(ours, theirs, reduction, what):
+    """f32 accumulation, and one rounding (half of 2^-7) where the result is bf16."""
+    bound = 1e-6 * reduction**0.5 + (2**-8 if ours.dtype == torch.bfloat16 else 0)
+    error = (ours.detach().double() - theirs).norm() / theirs.norm()
+    assert error <= bound, f"{what}: relative error {error:.2e}, expected at most {bound:.2e}"
+
+
+def supported(recipe, device, dtype):
+    """What the CUDA products serve today."""
+    if device.type == "cuda" and (recipe not in ("fp8_rowwise", "bf16") or (recipe == "bf16" and dtype != torch.bfloat16)):
+        pytest.skip("not served by the CUDA products yet")
+
+
+def swapped(w, k_last):
+    return w.detach() if k_last else w.detach().transpose(-2, -1).contiguous()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["f32", "bf16"])
+@pytest.mark.parametrize("k_last", [True, False], ids=["transposed parameter", "plain parameter"])
+def test_values_and_gradients(device, recipe, dtype, k_last):
+    supported(recipe, device, dtype)
+    a, w, b, ends, dy = tensors(device, dtype, k_last)
+    y = octet.grouped_mm(a, b, ends, recipe)
+    assert y.dtype == dtype and y.shape == (M, N)
+    y.backward(dy)
+    owned = ENDS[-1]
+    theirs = expected(a, swapped(w, k_last), ends, dy, recipe)
+    assert_close(y[:owned], theirs[0][:owned], K, "y")
+    assert_close(a.grad[:owned], theirs[1][:owned], N, "da")
+    assert_close(swapped(w.grad, k_last), theirs[2], 83, "dw")
+    assert w.grad.stride() == w.stride()
+    assert not w.grad[1].any(), "the gradient of an empty group is not zero"
+
+
+@pytest.mark.parametrize("m,k,n,ends", [(1, 1, 1, [1]), (40, 33, 17, [1, 2, 40]), (5, 16, 16, [0, 0, 5]), (64, 200, 130, [64])])
+def test_odd_sizes(device, recipe, m, k, n, ends):
+    supported(recipe, device, torch.bfloat16)
+    a, w, b, offs, dy = tensors(device, torch.bfloat16, True, m, k, n, ends)
+    octet.grouped_mm(a, b, offs, recipe).backward(dy)
+    y = octet.grouped_mm(a.detach(), b.detach(), offs, recipe)
+    theirs = expected(a, w, offs, dy, recipe)
+    for ours, its, reduction, what in zip((y, a.grad, w.grad), theirs, (k, n, m), ("y", "da", "dw")):
+        assert_close(ours, its, reduction, what)
+
+
+def test_no_tokens(device, recipe):
+    supported(recipe, device, torch.bfloat16)
+    a, w, b, offs, dy = tensors(device, torch.bfloat16, True, 0, K, N, [0, 0])
+    y = octet.grouped_mm(a, b, offs, recipe)
+    y.backward(dy)
+    assert y.shape == (0, N) and a.grad.shape == (0, K) and not w.grad.any()
+
+
+def test_out_dtype_bias_and_int64_offsets(device):
+    a, w, b, ends, _ = tensors(device, torch.bfloat16)
+    y = octet.grouped_mm(a, b, ends, out_dtype=torch.float32)
+    assert y.dtype == torch.float32
+    owned = slice(0, ENDS[-1])
+    assert torch.equal(octet.grouped_mm(a, b, ends.long())[owned], y[owned].to(torch.bfloat16))
+    bias = torch.randn(N, device=device)
+    assert torch.equal(octet.grouped_mm(a, b, ends, bias=bias, out_dtype=torch.float32)[owned], y[owned] + bias)
+
+
+def test_gradients_of_one_side_alone(device):
+    a, w, b, ends, dy = tensors(device, torch.bfloat16)
+    octet.grouped_mm(a, b, ends).backward(dy)
+    alone_a = a.detach().requires_grad_()
+    octet.grouped_mm(alone_a, b.detach(), ends).backward(dy)
+    alone_w = w.detach().requires_grad_()
+    octet.grouped_mm(a.detach(), alone_w.transpose(-2, -1), ends).backward(dy)
+    owned = slice(0, ENDS[-1])
+    assert torch.equal(alone_a.grad[owned], a.grad[owned]) and torch.equal(alone_w.grad, w.grad)
+
+
+def test_a_gradient_without_strides(device):
+    """sum() sends back one number, seen through strides of 0."""
+    a, w, b, ends, dy = tensors(device, torch.bfloat16)
+    octet.grouped_mm(a, b, ends).sum().backward()
+    spread = a.grad.clone()
+    a.grad = None
+    octet.grouped_mm(a, b, ends).backward(torch.ones_like(dy))
+    assert torch.equal(a.grad[: ENDS[-1]], spread[: ENDS[-1]])
+
+
+def test_tokens_of_a_wider_tensor(device):
+    a, w, b, ends, dy = tensors(device, torch.bfloat16)
+    wide = torch.cat([a.detach(), a.detach()], dim=1)
+    expected_y = octet.grouped_mm(a, b, ends)[: ENDS[-1]]
+    assert torch.equal(octet.grouped_mm(wide[:, :K], b, ends)[: ENDS[-1]], expected_y)
+    assert torch.equal(octet.grouped_mm(a.detach().t().contiguous().t(), b, ends)[: ENDS[-1]], expected_y)
+
+
+def test_only_8_bits_of_the_activation_are_kept(device, recipe):
+    supported(recipe, device, torch.bfloat16)
+    a, w, b, ends, dy = tensors(device, torch.bfloat16, m=4096, ends=[1000, 1000, 3000, 4096])
+    kept = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda x: kept.append(x) or x, lambda x: x):
+        octet.grouped_mm(a, b, ends, recipe)
+    kept = [x for x in kept if x.untyped_storage().data_ptr() not in (w.untyped_storage().data_ptr(), ends.untyped_storage().data_ptr())]
+    total = sum(x.numel() * x.element_size() for x in kept)
+    assert total <= (2 * a.numel() if recipe == "bf16" else 1.2 * a.numel())
+
+
+def test_dual_is_two_products(device, recipe):
+    supported(recipe, device, torch.bfloat16)
+    a, w, b, ends, dy = tensors(device, torch.bfloat16)
+    b0, b1 = b.detach().clone().requires_grad_(), (2 * b.detach()).requires_grad_()
+    y0, y1 = octet.grouped_mm_dual(a, b0, b1, ends, recipe)
+    (y0 * dy + y1 * (dy - 1)).sum().backward()
+    ours = [t.grad for t in (a, b0, b1)]
+    a.grad = b0.grad = b1.grad = None
+    z0, z1 = (octet.grouped_mm(a, weight, ends, recipe) for weight in (b0, b1))
+    (z0 * dy + z1 * (dy - 1)).sum().backward()
+    owned = slice(0, ENDS[-1])
+    assert torch.equal(y0[owned], z0[owned]) and torch.equal(y1[owned], z1[owned])
+    assert torch.equal(ours[0][owned], a.grad[owned]) and torch.equal(ours[1], b0.grad) and torch.equal(ours[2], b1.grad)
+
+
+def test_the_torchao_calls(device):
+    from octet.torchao import (_to_fp8_blockwise_then_scaled_grouped_mm, _to_fp8_rowwise_then_scaled_grouped_mm,
+                               _to_mxfp8_then_scaled_grouped_mm)
+
+    a, w, b, ends, _ = tensors(device, torch.bfloat16)
+    owned = slice(0, ENDS[-1])
+    rowwise = _to_fp8_rowwise_then_scaled_grouped_mm(a, b, ends, torch.bfloat16, torch.float8_e4m3fn, False)
+    assert torch.equal(rowwise[owned], octet.grouped_mm(a, b, ends)[owned])
+    if device.type == "cpu":
+        mx = _to_mxfp8_then_scaled_grouped_mm(a, b, offs=ends, out_dtype=torch.float32, wgrad_with_hp=True)
+        assert torch.equal(mx[owned], octet.grouped_mm(a, b, ends, "mxfp8:wgrad=bf16", out_dtype=torch.float32)[owned])
+        blocks = _to_fp8_blockwise_then_scaled_grouped_mm(a, b, ends)
+        assert torch.equal(blocks[owned], octet.grouped_mm(a, b, ends, "fp8_blockwise")[owned])
+
+
+# ---- the cache of cast weights ------------------------------------------------------------------------------------
+
+
+def test_the_cache_ends_with_an_optimizer_step(device, monkeypatch):
+    casts = []
+    real = torch.ops.octet.cast_weights
+    monkeypatch.setattr(octet.weights, "_cast", lambda b, recipe: casts.append(1) or real(b, recipe))
+    a, w, _, ends, dy = tensors(device, torch.bfloat16)
+    w = torch.nn.Parameter(w.detach())
+    optimizer = torch.optim.SGD([w], lr=0.5)
+
+    def step():
+        y = octet.grouped_mm(a, w.transpose(-2, -1), ends, cache_weights=True)
+        y.backward(dy)
+        return y.detach()[: ENDS[-1]]
+
+    first = step()
+    assert torch.equal(step(), first) and len(casts) == 1
+    without = octet.grouped_mm(a, w.transpose(-2, -1), ends)[: ENDS[-1]].detach()
+    assert torch.equal(first, without)
+    optimizer.step()
+    changed = step()
+    assert len(casts) == 2 and not torch.equal(changed, first)
+    w.data = w.data * 2  # behind torch's back
+    octet.weights_changed()
+    assert torch.equal(step(), octet.grouped_mm(a, w.transpose(-2, -1), ends)[: ENDS[-1]]) and len(casts) == 3
+    with torch.no_grad():
+        w.mul_(2)  # seen by the version counter
+    step()
+    assert len(casts) == 4
+    assert octet.weights.cached_bytes() > 0
+    del w, optimizer
+    import gc
+
+    gc.collect()
+    assert octet.weights.cached_bytes() == 0
+
+
+# ---- errors -------------------------------------------------------------------------------------------------------
+
+
+def test_errors_have_octets_text(device):
+    a, w, b, ends, _ = tensors(device, torch.bfloat16)
+    with pytest.raises(RuntimeError, match="A has 95 features and the weights are .4, 96, 80.; expected 96, their in-features"):
+        octet.grouped_mm(a[:, :95], b, ends)
+    with pytest.raises(RuntimeError, match="3 groups were given and the weights are of 4 experts; every group needs its expert"):
+        octet.grouped_mm(a, b, ends[:3])
+    with pytest.raises(ValueError, match="recipe 'fp9' was given, expected one of bf16, fp8_rowwise, fp8_blockwise, mxfp8"):
+        octet.grouped_mm(a, b, ends, "fp9")
+    with pytest.raises(RuntimeError, match="unknown recipe option 'sclaes'; known: format, gradient, scales, mx, wgrad, accumulation"):
+        octet.grouped_mm(a, b, ends, "fp8_rowwise:sclaes=exact")
+    with pytest.raises(ValueError, match=r"A of shape \(2, 150, 96\)"):
+        octet.grouped_mm(torch.stack([a, a]), b, ends)
+    with pytest.raises(RuntimeError, match="A has a dtype that Octet does not have"):
+        octet.grouped_mm(a.half(), b, ends, out_dtype=torch.bfloat16)
+    with pytest.raises(ValueError, match="no offs were given"):
+        octet.grouped_mm(a, b)
+    with pytest.raises(RuntimeError, match="start on multiples of 100, expected a positive multiple of 32"):
+        octet.quantize_columns(a, ends, 100, scaling="mx")
+    if device.type == "cpu":
+        with pytest.raises(RuntimeError, match="151"):
+            octet.grouped_mm(a, b, torch.tensor([1, 2, 3, 151], dtype=torch.int32))
+
+
+# ---- torch.compile, opcheck and CUDA graphs -----------------------------------------------------------------------
+
+
+def operator_samples(device, scaling):
+    ends = torch.tensor([32, 32, 128], dtype=torch.int32, device=device)
+    x, x1, w = (torch.randn(*shape, device=device).bfloat16() for shape in ((128, 64), (128, 32), (3, 32, 64)))
+    ops = torch.ops.octet
+    rows, columns = ops.quantize_rows(x, scaling), ops.quantize_columns(x, ends, 128, scaling)
+    across = ops.quantize_transposed(x1.t().contiguous(), ends, 128, scaling)
+    both = ops.quantize_weights(w, scaling)
+    which = 1 if scaling == "mx" else 2
+    columns1 = ops.quantize_columns(x1, ends, 128, scaling)
+    rows1 = ops.quantize_rows(x1, scaling)
+    yield ops.quantize_rows, (x, scaling)
+    yield ops.quantize_columns, (x, ends, 128, scaling)
+    yield ops.quantize_columns_dual, (x, x1, ends, 128, scaling)
+    yield ops.quantize_pair, (x, ends, 128, scaling)
+    yield ops.quantize_transposed, (x1.t().contiguous(), ends, 128, scaling)
+    yield ops.quantize_weights, (w, scaling)
+    yield ops.quantize_weights_along, (w, "along_n", scaling)
+    yield ops.dequantize_rows, (rows[0], rows[1], scaling)
+    yield ops.dequantize_columns, (columns[0], columns[1], ends, 128, 128, scaling)
+    yield ops.dequantize_transposed, (across[0], across[1], ends, 128, 128, scaling)
+    yield ops.dequantize_weights, (both[3], both[4], "along_n", scaling)
+    yield ops.pad_groups, (x, ends, 32)
+    yield ops.unpad_groups, (ops.pad_groups(x, ends, 32)[0], ends, 32, 128)
+    yield ops.grouped_forward, (rows[0], rows[which], both[0], both[which], ends, scaling)
+    yield ops.grouped_dgrad, (rows1[0], rows1[which], both[3], both[3 + which], ends, scaling)
+    yield ops.grouped_wgrad, (columns1[0], columns1[which], columns[0], columns[which], ends, 128, scaling)
+    if scaling == "mx":
+        yield ops.swizzle_scales, (rows[1],)
+        yield ops.unswizzle_scales, (ops.swizzle_scales(rows[1]), *rows[1].shape)
+        yield ops.swizzle_group_scales, (rows[1], ends)
+        yield ops.unswizzle_group_scales, (ops.swizzle_group_scales(rows[1], ends), ends, *rows[1].shape)
+
+
+CHECKS = ("test_schema", "test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic")
+
+
+@pytest.mark.parametrize("scaling", list(BLOCKS))
+def test_opcheck(scaling):
+    for op, args in operator_samples(torch.device("cpu"), scaling):
+        float8 = any(isinstance(arg, torch.Tensor) and arg.dtype.itemsize == 1 for arg in args)
+        before = [arg.clone() if isinstance(arg, torch.Tensor) else arg for arg in args]
+        # torch's schema check compares arguments by an allclose that float8 does not have; that none is written is below.
+        torch.library.opcheck(op, args, test_utils=CHECKS[1:] if float8 else CHECKS)
+        for arg, copy in zip(args, before):
+            assert not isinstance(arg, torch.Tensor) or torch.equal(arg.view(torch.uint8), copy.view(torch.uint8))
+
+
+def test_opcheck_of_the_differentiable(recipe):
+    a, w, b, ends, dy = tensors("cpu", torch.float32, m=141)
+    b = b.detach().requires_grad_()
+    torch.library.opcheck(torch.ops.octet.grouped_mm, (a, b, ends, recipe, "f32", True), test_utils=CHECKS)
+    torch.library.opcheck(torch.ops.octet.grouped_mm_dual, (a, b, b.detach().clone().requires_grad_(), ends, recipe, "f32", True),
+                          test_utils=CHECKS)
+    kept = torch.ops.octet.grouped_mm(a, b, ends, recipe, "f32", True)[1:]
+    if recipe == "bf16":
+        kept = (a.detach(), None)
+    else:
+        torch.library.opcheck(torch.ops.octet.cast_weights, (b.detach(), recipe), test_utils=CHECKS)
+    torch.library.opcheck(torch.ops.octet.grouped_mm_backward,
+                          (dy, b.detach(), ends, recipe, *(k if k is None else k.detach() for k in kept), True, True, "f32"),
+                          test_utils=CHECKS)
+
+
+def test_compiled_with_a_full_graph(device, recipe):
+    supported(recipe, device, torch.bfloat16)
+    a, w, b, ends, dy = tensors(device, torch.bfloat16)
+
+    def experts(x, weight, offs):
+        h = octet.grouped_mm(x, weight.transpose(-2, -1), offs, recipe)
+        return torch.nn.functional.silu(h.float()).to(h.dtype)
+
+    compiled = torch.compile(experts, fullgraph=True, backend="inductor" if device.type == "cuda" else "aot_eager")
+    y = compiled(a, w, ends)
+    y.backward(dy)
+    ours = y.detach(), a.grad, w.grad
+    a.grad = w.grad = None
+    y = experts(a, w, ends)
+    y.backward(dy)
+    owned = slice(0, ENDS[-1])
+    # inductor may keep silu's argument in f32 where eager rounded it; the operators themselves are the same calls.
+    for mine, its in zip(ours, (y.detach(), a.grad, w.grad)):
+        mine, its = (t[owned] if t.dim() == 2 else t for t in (mine, its))
+        assert torch.equal(mine, its) or (device.type == "cuda" and (mine - its).norm() <= 0.02 * its.norm())
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="CUDA graphs need a GPU")
+def test_cuda_graph_with_other_groups():
+    device = torch.device("cuda")
+    a, w, b, ends, dy = tensors(device, torch.bfloat16, m=512, ends=[100, 100, 300, 512])
+    a, w = a.detach(), w.detach()
+
+    def step():
+        x, weight = a.detach().requires_grad_(), w.detach().requires_grad_()
+        y = octet.grouped_mm(x, weight.transpose(-2, -1), ends)
+        return y, *torch.autograd.grad(y, (x, weight), dy)
+
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            step()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured = step()
+    for groups in ([100, 100, 300, 512], [0, 512, 512, 512], [1, 2, 3, 512]):
+        ends.copy_(torch.tensor(groups, dtype=torch.int32))
+        graph.replay()
+        for ours, theirs in zip(captured, step()):
+            assert torch.equal(ours, theirs)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="streams need a GPU")
+def test_the_current_stream_is_used():
+    device = torch.device("cuda")
+    a, w, b, ends, dy = tensors(device, torch.bfloat16)
+    expected_y = octet.grouped_mm(a, b, ends)[: ENDS[-1]].clone()
+    torch.cuda.synchronize()
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        torch.cuda._sleep(20_000_000)
+        late = a.detach() * 1  # known to this stream alone until it is done
+        y = octet.grouped_mm(late, b, ends)
+    stream.synchronize()
+    assert torch.equal(y[: ENDS[-1]], expected_y)
