@@ -60,10 +60,13 @@ QuantizedTensors quantized_like(const Tensor& like, const QuantizeOptions& optio
     const bool mx = options.scaling == Scaling::mx;
     out.has_scale = mx || wanted == Scales::both;
     out.has_inverse = !mx;
-    const Shape none = {0};
+    const auto scales_or_none = [&](bool made, Format format) {
+        if (made) return allocate(like, format, scales, contents);
+        return wanted == Scales::both ? allocate(like, format, {0}) : Tensor();
+    };
     out.data = allocate(like, options.format, data, contents);
-    out.scale = allocate(like, mx ? Format::e8m0 : Format::f32, out.has_scale ? scales : none, contents);
-    out.inverse = allocate(like, Format::f32, out.has_inverse ? scales : none, contents);
+    out.scale = scales_or_none(out.has_scale, mx ? Format::e8m0 : Format::f32);
+    out.inverse = scales_or_none(out.has_inverse, Format::f32);
     return out;
 }
 
@@ -186,7 +189,10 @@ Operand operand_of(const char* what, const Tensor& data, const std::optional<Ten
 }
 
 Call::Call(const Tensor& tensor, std::size_t workspace_bytes) {
-    if (!tensor.is_cuda()) return;
+    if (!tensor.is_cuda()) {
+        on_.threads = static_cast<int>(::torch::stable::get_num_threads());  // as torch.set_num_threads says
+        return;
+    }
     const std::int32_t device = tensor.get_device_index();
     guard_.emplace(device);
     require(aoti_torch_get_current_cuda_stream != nullptr, "this torch has no CUDA streams");

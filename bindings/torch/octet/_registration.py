@@ -246,53 +246,58 @@ def _(b, recipe):
 # ---- gradients ----------------------------------------------------------------------------------------------------
 
 
-def _save(ctx, a, ends, recipe, kept, kept_scale, *weights):
-    """A itself is kept only where its 8-bit copy is not."""
-    ctx.recipe, ctx.a_format = recipe, FORMAT_NAMES[a.dtype]
-    ctx.in_8_bits = wgrad_in_8_bits(recipe)
-    ctx.mark_non_differentiable(kept, kept_scale)
-    ctx.set_materialize_grads(False)
-    ctx.save_for_backward(ends, *((kept, kept_scale) if ctx.in_8_bits else (a, None)), *weights)
+class Saved:
+    """What a product leaves for its backward: A itself is kept only where its 8-bit copy is not."""
+
+    @staticmethod
+    def save(ctx, a, ends, recipe, kept, kept_scale, weights, casts):
+        ctx.recipe, ctx.a_format = recipe, FORMAT_NAMES[a.dtype]
+        ctx.weight_count = len(weights)
+        if not wgrad_in_8_bits(recipe):
+            kept, kept_scale = a, None
+        ctx.save_for_backward(ends, kept, kept_scale, *weights, *casts)
+
+    @staticmethod
+    def gradients(ctx, *dys):
+        """Of a, and of each weight."""
+        ends, kept, kept_scale, *rest = ctx.saved_tensors
+        weights, casts = rest[: ctx.weight_count], rest[ctx.weight_count :]
+        wants_a, *wants_b = ctx.needs_input_grad[: 1 + ctx.weight_count]
+        da, dbs = None, [None] * ctx.weight_count
+        for i, dy in enumerate(dys):
+            if dy is None or not (wants_a or wants_b[i]):
+                continue
+            part, db = torch.ops.octet.grouped_mm_backward.default(dy, weights[i], ends, ctx.recipe, kept, kept_scale, wants_a,
+                                                                   wants_b[i], ctx.a_format, *casts)
+            if wants_a:
+                da = part if da is None else da + part
+            if wants_b[i]:
+                dbs[i] = db
+        return da, *dbs
 
 
 def _setup(ctx, inputs, output):
-    a, b, ends, recipe, _, keep, _, _, dgrad_cast, dgrad_cast_scale = inputs
-    _, kept, kept_scale = output
-    if not keep and wgrad_in_8_bits(recipe):
-        raise ValueError("grouped_mm was called with keep=False and a tensor that requires a gradient; give keep=True")
-    _save(ctx, a, ends, recipe, kept, kept_scale, b, dgrad_cast, dgrad_cast_scale)
-
-
-def _backward(ctx, dy, *_):
-    ends, kept, kept_scale, b, dgrad_cast, dgrad_cast_scale = ctx.saved_tensors
-    wants_a, wants_b = ctx.needs_input_grad[:2]
-    da = db = None
-    if dy is not None and (wants_a or wants_b):
-        da, db = torch.ops.octet.grouped_mm_backward(dy, b, ends, ctx.recipe, kept, kept_scale, wants_a, wants_b,
-                                                     ctx.a_format, dgrad_cast, dgrad_cast_scale)
-    return da if wants_a else None, db if wants_b else None, *[None] * 8
+    a, b, ends, recipe, _, keep, _, _, *casts = inputs
+    _need_kept(recipe, keep)
+    ctx.mark_non_differentiable(*output[1:])
+    ctx.set_materialize_grads(False)
+    Saved.save(ctx, a, ends, recipe, *output[1:], (b,), casts)
 
 
 def _setup_dual(ctx, inputs, output):
-    a, b0, b1, ends, recipe, _, _ = inputs
-    _save(ctx, a, ends, recipe, *output[2:], b0, b1)
+    a, b0, b1, ends, recipe, _, keep = inputs
+    _need_kept(recipe, keep)
+    ctx.mark_non_differentiable(*output[2:])
+    ctx.set_materialize_grads(False)
+    Saved.save(ctx, a, ends, recipe, *output[2:], (b0, b1), ())
 
 
-def _backward_dual(ctx, dy0, dy1, *_):
-    ends, kept, kept_scale, *weights = ctx.saved_tensors
-    wants_a, *wants_b = ctx.needs_input_grad[:3]
-    da, db = None, [None, None]
-    for i, dy in enumerate((dy0, dy1)):
-        if dy is None or not (wants_a or wants_b[i]):
-            continue
-        part, gradient = torch.ops.octet.grouped_mm_backward(dy, weights[i], ends, ctx.recipe, kept, kept_scale, wants_a,
-                                                             wants_b[i], ctx.a_format)
-        if wants_a:
-            da = part if da is None else da + part
-        if wants_b[i]:
-            db[i] = gradient
-    return da, *db, None, None, None, None
+def _need_kept(recipe, keep):
+    if not keep and wgrad_in_8_bits(recipe):
+        raise ValueError("keep=False was given with a tensor that requires a gradient; give keep=True")
 
 
-torch.library.register_autograd("octet::grouped_mm", _backward, setup_context=_setup)
-torch.library.register_autograd("octet::grouped_mm_dual", _backward_dual, setup_context=_setup_dual)
+torch.library.register_autograd("octet::grouped_mm", lambda ctx, dy, *_: (*Saved.gradients(ctx, dy), *[None] * 8),
+                                setup_context=_setup)
+torch.library.register_autograd("octet::grouped_mm_dual", lambda ctx, dy0, dy1, *_: (*Saved.gradients(ctx, dy0, dy1), *[None] * 4),
+                                setup_context=_setup_dual)

@@ -1,7 +1,7 @@
 """octet.grouped_mm: the expert product of a training step, differentiable, in 8 bits."""
 import torch
 
-from ._registration import format_name, parse_recipe
+from ._registration import Saved, format_name, parse_recipe
 from .weights import cached_cast
 
 RECIPES = ("bf16", "fp8_rowwise", "fp8_blockwise", "mxfp8")
@@ -26,6 +26,40 @@ def _offsets(offs, A):
     return offs if offs.dtype == torch.int32 else offs.to(torch.int32)
 
 
+# torch.library's gradients cost tens of microseconds a call in Python; outside of torch.compile the same gradients come
+# through an autograd.Function, below which the operators need not look for them.
+_below_autograd = torch._C._AutoDispatchBelowAutograd
+
+
+class _GroupedMM(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, A, W, offs, recipe, out, casts):
+        with _below_autograd():
+            y, kept, kept_scale = torch.ops.octet.grouped_mm.default(A, W, offs, recipe, out, True, *casts)
+        Saved.save(ctx, A, offs, recipe, kept, kept_scale, (W,), casts[2:])
+        return y
+
+    @staticmethod
+    def backward(ctx, dy):
+        with _below_autograd():
+            return *Saved.gradients(ctx, dy), None, None, None, None
+
+
+class _GroupedMMDual(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, A, W0, W1, offs, recipe, out):
+        with _below_autograd():
+            y0, y1, kept, kept_scale = torch.ops.octet.grouped_mm_dual.default(A, W0, W1, offs, recipe, out, True)
+        Saved.save(ctx, A, offs, recipe, kept, kept_scale, (W0, W1), ())
+        ctx.set_materialize_grads(False)
+        return y0, y1
+
+    @staticmethod
+    def backward(ctx, dy0, dy1):
+        with _below_autograd():
+            return *Saved.gradients(ctx, dy0, dy1), None, None, None
+
+
 def grouped_mm(A, W, offs=None, recipe="fp8_rowwise", *, bias=None, out_dtype=None, cache_weights=False):
     """A [M, K] times W [E, K, N], group by group: row i of the output is A[i] @ W[g] for the group g that owns i.
 
@@ -45,10 +79,12 @@ def grouped_mm(A, W, offs=None, recipe="fp8_rowwise", *, bias=None, out_dtype=No
     offs = _offsets(offs, A)
     keep = torch.is_grad_enabled() and (A.requires_grad or W.requires_grad)
     out = format_name(A.dtype if out_dtype is None else out_dtype)
-    casts = ()
-    if cache_weights and recipe != "bf16" and not torch.compiler.is_compiling():
-        casts = cached_cast(W, recipe)
-    y = torch.ops.octet.grouped_mm(A, W, offs, recipe, out, keep, *casts)[0]
+    compiling = torch.compiler.is_compiling()
+    casts = cached_cast(W, recipe) if cache_weights and recipe != "bf16" and not compiling else ()
+    if keep and not compiling:
+        y = _GroupedMM.apply(A, W, offs, recipe, out, casts)
+    else:
+        y = torch.ops.octet.grouped_mm.default(A, W, offs, recipe, out, keep, *casts)[0]
     return y if bias is None else y + bias.to(y.dtype)
 
 
@@ -59,4 +95,6 @@ def grouped_mm_dual(A, W0, W1, offs, recipe="fp8_rowwise", *, out_dtype=None):
     offs = _offsets(offs, A)
     keep = torch.is_grad_enabled() and (A.requires_grad or W0.requires_grad or W1.requires_grad)
     out = format_name(A.dtype if out_dtype is None else out_dtype)
-    return torch.ops.octet.grouped_mm_dual(A, W0, W1, offs, recipe, out, keep)[:2]
+    if keep and not torch.compiler.is_compiling():
+        return _GroupedMMDual.apply(A, W0, W1, offs, recipe, out)
+    return torch.ops.octet.grouped_mm_dual.default(A, W0, W1, offs, recipe, out, keep)[:2]

@@ -1,10 +1,14 @@
 """The tests of the Python package. They need the library (OCTET_TORCH_LIBRARY, or an installed package); those that compare
 with torchao need torchao too. Everything runs on the CPU, and on a GPU where there is one that the build serves."""
+import os
 import pathlib
 import sys
 
-import pytest
-import torch
+# Some virtual machines show AMX and do not let a process use it; torch's bf16 products then die of an illegal instruction.
+os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE")
+
+import pytest  # noqa: E402
+import torch  # noqa: E402
 
 HERE = pathlib.Path(__file__).parent
 sys.path.insert(0, str(HERE))
@@ -13,7 +17,7 @@ sys.path.insert(0, str(HERE.parents[2] / "tests" / "conformance"))  # torchao's 
 
 import octet  # noqa: E402,F401
 
-torch.set_num_threads(2)
+torch.set_num_threads(1)  # the tensors are small, and threads that wait for each other are slow on a busy machine
 
 
 def _devices():

@@ -1,0 +1,166 @@
+"""octet.GroupedExperts, octet.MoE and octet.convert: against plain torch, in training, compiled, and sharded."""
+import copy
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+import families
+import octet
+from test_grouped_mm import supported
+
+RECIPES = ("fp8_rowwise", "fp8_blockwise", "mxfp8")
+
+
+@pytest.fixture(params=RECIPES)
+def recipe_8(request):
+    return request.param
+
+
+def moe_by_torch(moe, x):
+    """What octet.MoE computes, expert by expert."""
+    weights, chosen = moe.route(x)
+    y = torch.zeros_like(x)
+    w = moe.experts
+    for e in range(w.num_experts):
+        token, slot = (chosen == e).nonzero(as_tuple=True)
+        h = F.silu(x[token] @ w.w1[e].T) * (x[token] @ w.w3[e].T)
+        y = y.index_add(0, token, (h @ w.w2[e].T) * weights[token, slot, None].to(x.dtype))
+    return y + F.linear(F.silu(moe.shared["w1"](x)) * moe.shared["w3"](x), moe.shared["w2"].weight)
+
+
+@pytest.mark.parametrize("score,normalize", [("softmax", False), ("sigmoid", True)])
+def test_moe_is_its_experts(device, score, normalize):
+    """In f32 with plain products: the layer's own sums and gradients, with nothing of 8 bits in them."""
+    if device.type == "cuda":
+        pytest.skip("the CUDA products take bf16")
+    moe = octet.MoE(32, 48, 5, 3, "bf16", shared_dim=24, score=score, normalize=normalize)
+    moe.to(device)
+    x = torch.randn(70, 32, device=device, requires_grad=True)
+    dy = torch.randn(70, 32, device=device)
+    results = []
+    for forward in (moe, lambda t: moe_by_torch(moe, t)):
+        y = forward(x)
+        results.append([y.detach(), *torch.autograd.grad(y, [x, *moe.parameters()], dy)])
+    for ours, theirs in zip(*results):
+        torch.testing.assert_close(ours, theirs, rtol=2e-5, atol=2e-5)
+
+
+def test_moe_in_8_bits_is_near(device, recipe_8):
+    supported(recipe_8, device, torch.bfloat16)
+    moe = octet.MoE(128, 256, 8, 2, recipe_8, dtype=torch.bfloat16, device=device)
+    plain = copy.deepcopy(moe)
+    plain.experts.recipe = "bf16"
+    x = torch.randn(4, 64, 128, device=device, dtype=torch.bfloat16)
+    for a, b in ((x.clone().requires_grad_(), x.clone().requires_grad_()),):
+        y, z = moe(a), plain(b)
+        y.sum().backward(), z.sum().backward()
+        for ours, theirs in ((y, z), (a.grad, b.grad), (moe.experts.w2.grad, plain.experts.w2.grad)):
+            assert (ours - theirs).float().norm() <= 0.08 * theirs.float().norm()
+
+
+def test_moe_repeats_its_bits(device):
+    moe = octet.MoE(64, 96, 4, 2, dtype=torch.bfloat16, device=device)
+    x = torch.randn(300, 64, device=device, dtype=torch.bfloat16, requires_grad=True)
+    runs = []
+    for _ in range(2):
+        y = moe(x)
+        runs.append([y.detach(), *torch.autograd.grad(y.float().square().sum(), [x, *moe.parameters()])])
+    assert all(torch.equal(a, b) for a, b in zip(*runs))
+
+
+def test_swiglu_gradients(device):
+    from octet._rows import swiglu
+
+    gate, up, weight = (torch.randn(*shape, device=device, requires_grad=True) for shape in ((33, 70), (33, 70), (33,)))
+    dh = torch.randn(33, 70, device=device)
+    for w in (weight, None):
+        h = swiglu(gate, up, w)
+        plain = F.silu(gate) * up * (1 if w is None else w[:, None])
+        inputs = [gate, up] if w is None else [gate, up, w]
+        for ours, theirs in zip([h, *torch.autograd.grad(h, inputs, dh)], [plain, *torch.autograd.grad(plain, inputs, dh)]):
+            torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
+
+
+def test_moe_compiles_with_a_full_graph(device):
+    moe = octet.MoE(64, 96, 4, 2, dtype=torch.bfloat16, device=device, shared_dim=64)
+    x = torch.randn(100, 64, device=device, dtype=torch.bfloat16, requires_grad=True)
+    compiled = torch.compile(moe, fullgraph=True, backend="inductor" if device.type == "cuda" else "aot_eager")
+    results = []
+    for forward in (compiled, moe):
+        y = forward(x)
+        results.append([y.detach(), *torch.autograd.grad(y.sum(), [x, *moe.parameters()])])
+    for ours, theirs in zip(*results):
+        assert (ours - theirs).float().norm() <= (0.02 if device.type == "cuda" else 0) * theirs.float().norm()
+
+
+def test_wrong_choices_are_said():
+    with pytest.raises(ValueError, match="top_k is 5 and there are 4 experts; expected 1 to 4"):
+        octet.MoE(8, 8, 4, 5)
+    with pytest.raises(ValueError, match="score 'relu' was given, expected 'softmax' or 'sigmoid'"):
+        octet.MoE(8, 8, 4, 2, score="relu")
+
+
+# ---- convert ------------------------------------------------------------------------------------------------------
+
+STEPS = 50
+
+
+@pytest.fixture(scope="module")
+def plain_losses():
+    return {}
+
+
+@pytest.mark.parametrize("family", list(families.BLOCKS))
+def test_training_follows_bf16(family, recipe_8, plain_losses, device):
+    """Fifty steps from the same weights over the same batches: every loss within 3% (of the loss and one) of the unconverted
+    model's, and within 1% on average."""
+    supported(recipe_8, device, torch.bfloat16)
+    torch.manual_seed(0)
+    model = families.Model(families.BLOCKS[family]()).to(device)
+    if device.type == "cuda":
+        model.bfloat16()
+    key = family, device.type
+    if key not in plain_losses:
+        plain_losses[key] = families.train(copy.deepcopy(model), STEPS, device)
+    names = list(model.state_dict())
+    losses = families.train(octet.convert(model, recipe_8), STEPS, device)
+    assert list(model.state_dict()) == names
+    assert losses != plain_losses[key], "the products did not go through Octet"
+    assert losses[-1] < 0.35 * losses[0]
+    away = [abs(ours - theirs) / (theirs + 1) for ours, theirs in zip(losses, plain_losses[key])]
+    assert max(away) <= 0.03 and sum(away) / STEPS <= 0.01, f"the losses are {away} away from bf16's"
+
+
+def test_convert_takes_what_the_filter_lets_through():
+    model = torch.nn.ModuleList(families.BLOCKS["torchtitan"]() for _ in range(2))
+    octet.convert(model, filter=lambda module, name: name.startswith("1."))
+    assert not hasattr(model[0].experts, "_octet_forward") and hasattr(model[1].experts, "_octet_forward")
+    with pytest.raises(ValueError, match="no experts were found to convert.*`filter`"):
+        octet.convert(model, filter=lambda module, name: False)
+    with pytest.raises(ValueError, match="no experts were found to convert"):
+        octet.convert(torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Conv1d(2, 2, 3)))
+
+
+def test_convert_again_changes_the_recipe():
+    model = families.Model(families.BLOCKS["plain"]())
+    x, _ = families.batch(0)
+    plain = model(x)
+    first = octet.convert(model, "fp8_rowwise")(x)
+    assert not torch.equal(first, plain) and not torch.equal(octet.convert(model, "fp8_blockwise")(x), first)
+    assert torch.equal(octet.convert(model, "fp8_rowwise")(x), first)
+
+
+@pytest.mark.parametrize("family", ["torchtitan", "plain", "stacked"])
+def test_a_converted_model_compiles_with_a_full_graph(family):
+    model = octet.convert(families.Model(families.BLOCKS[family]()))
+    x, _ = families.batch(0)
+    expected = model(x)
+    expected.sum().backward()
+    gradients = [p.grad for p in model.parameters()]
+    model.zero_grad()
+    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")(x)
+    compiled.sum().backward()
+    torch.testing.assert_close(compiled, expected)
+    for parameter, gradient in zip(model.parameters(), gradients):
+        torch.testing.assert_close(parameter.grad, gradient)
