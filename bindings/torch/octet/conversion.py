@@ -1,5 +1,6 @@
 """octet.convert: routes the expert products of an existing model through Octet. Modules, parameters, their names and their
 gradients stay what they are, so that state dicts, FSDP2, expert parallelism and optimizers go on as before."""
+import functools
 import inspect
 import types
 
@@ -38,7 +39,7 @@ class _Routed(TorchFunctionMode):
 
 class _Traced:
     """torch.compile does not see a mode that is entered within what it traces. It sees this: the recipe in force while a
-    converted module is traced, which the function that stands for torch._grouped_mm looks at."""
+    converted module is traced, which the function that is traced in place of torch._grouped_mm looks at."""
     recipe = None
 
 
@@ -46,6 +47,16 @@ def _grouped_mm_or_routed(*args, **kwargs):
     if _Traced.recipe is not None:
         return _routed(_Traced.recipe, False, *args, **kwargs)
     return _torch_grouped_mm(*args, **kwargs)
+
+
+@functools.cache
+def _let_the_compiler_see():
+    """The function that is traced in place of torch._grouped_mm is put there. The compiler lists torch's own functions, by
+    name, when it first needs them: it must have done so before, or it would take this one for torch's and not look inside."""
+    from torch._dynamo import trace_rules
+
+    trace_rules.get_torch_obj_rule_map()
+    torch._grouped_mm = _grouped_mm_or_routed
 
 
 def _forward_routed(self, *args, **kwargs):
@@ -159,7 +170,7 @@ def convert(model, recipe="fp8_rowwise", filter=None, *, cache_weights=False):
         module._octet_recipe, module._octet_cache_weights = recipe, cache_weights
         module.forward = types.MethodType(kind, module)
         if kind is _forward_routed:
-            torch._grouped_mm = _grouped_mm_or_routed
+            _let_the_compiler_see()
             if hasattr(module, "use_grouped_mm"):
                 module.use_grouped_mm = True
         converted.append(name)

@@ -1,0 +1,149 @@
+"""octet.grouped_mm on an NVIDIA GPU, forward and backward: eager and compiled, beside torch's bf16 and torchao's fp8 rowwise, in
+one run; and what the operators cost over the C calls that they make.
+
+    OCTET_LIBRARY=liboctet.so OCTET_TORCH_LIBRARY=liboctet_torch.so [PEERS_TORCHAO=folder that holds torchao] \\
+        PYTHONPATH=bindings/torch python3 bench/peers/torch_grouped_mm.py [--shapes N] [--no-compile] [--commit HASH]
+
+Every shape is checked against torch's bf16 step before it is timed. Writes torch_grouped_mm.json into $OUT, or the current
+folder, anew after every shape, in the format of bench/results."""
+import argparse
+import json
+import os
+import statistics
+import sys
+import time
+
+import torch
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import compare
+import octet
+import octet_cuda
+
+bf16, dev = torch.bfloat16, torch.device("cuda:0")
+
+
+def overhead(recipe):
+    """Microseconds of host time a call takes, the device idle before it: the operators against the C calls, on shapes so small
+    that the launches are all there is. The C calls are made through ctypes, whose own cost is timed with an empty call."""
+    m, n, k, e = 256, 256, 256, 4
+    a = torch.randn(m, k, device=dev, dtype=bf16, requires_grad=True)
+    w = torch.randn(e, n, k, device=dev, dtype=bf16)
+    b = w.transpose(-2, -1).detach().requires_grad_()
+    dy = torch.randn(m, n, device=dev, dtype=bf16)
+    ends = compare.uneven(m, e)
+    y, da, dw = torch.empty_like(dy), torch.empty_like(a, requires_grad=False), torch.empty_like(w)
+    linear = octet_cuda.GroupedLinear(recipe, a.detach(), w, ends, y, dy, da, dw)
+    plain_a, plain_b = a.detach(), b.detach()
+    forward = torch.ops.octet.grouped_mm.default
+    backward = torch.ops.octet.grouped_mm_backward.default
+    kept = forward(plain_a, plain_b, ends, recipe, "bf16", True)[1:]
+
+    def c_forward():
+        linear.weights_changed()
+        linear.forward()
+
+    def both():
+        octet.grouped_mm(a, b, ends, recipe).backward(dy)
+
+    def c_both():
+        c_forward()
+        linear.backward()
+
+    calls = {"empty_c": octet_cuda._lib.octet_abi_version, "c_forward": c_forward, "c_backward": linear.backward,
+             "operator_forward": lambda: forward(plain_a, plain_b, ends, recipe, "bf16", True),
+             "operator_backward": lambda: backward(dy, plain_b, ends, recipe, *kept, True, True, "bf16"),
+             "grouped_mm_forward": lambda: octet.grouped_mm(a, b, ends, recipe),
+             "c_both": c_both, "grouped_mm_both": both,
+             "torch_bf16_both": lambda: torch._grouped_mm(a, b, ends).backward(dy)}
+    times = {}
+    for name, call in calls.items():
+        measured = []
+        for i in range(250):
+            a.grad = b.grad = None
+            torch.cuda.synchronize()
+            begin = time.perf_counter()
+            call()
+            measured.append((time.perf_counter() - begin) * 1e6)
+        times[name] = round(statistics.median(measured[50:]), 1)
+    print("host microseconds a call:", times, flush=True)
+    return times
+
+
+def measure(shape, recipe, repetitions, torchao_mm, compiled):
+    m, n, k, e = shape
+    torch.manual_seed(0)
+    a = torch.randn(m, k, device=dev, dtype=bf16, requires_grad=True)
+    b = (torch.randn(e, n, k, device=dev, dtype=bf16) * k**-0.5).transpose(-2, -1).requires_grad_(True)
+    dy = torch.randn(m, n, device=dev, dtype=bf16)
+    ends = compare.uneven(m, e)
+
+    def step(product):
+        def run():
+            a.grad = b.grad = None
+            y = product(a, b, ends)
+            y.backward(dy)
+            return y
+        return run
+
+    steps = {"octet": step(lambda x, w, o: octet.grouped_mm(x, w, o, recipe)), "torch_bf16": step(torch._grouped_mm)}
+    if compiled is not None:
+        steps["octet_compiled"] = step(compiled)
+    if torchao_mm is not None:
+        steps["torchao"] = step(lambda x, w, o: torchao_mm(x, w, o, pad_token_groups_for_grouped_mm=False))
+    results = {}
+    for name in ("octet", "torch_bf16", *(["octet_compiled"] if compiled is not None else [])):
+        results[name] = [t.detach() for t in (steps[name](), a.grad, b.grad.transpose(-2, -1))]
+    quality = {}
+    for name in results.keys() - {"torch_bf16"}:
+        for what, ours, theirs in zip(("y", "da", "dw"), results[name], results["torch_bf16"]):
+            quality[what] = min(quality.get(what, 99.0), compare.sqnr_db(ours, theirs))
+            if not quality[what] >= compare.FLOORS_DB[what]:
+                raise RuntimeError(f"{name}: {what} has an SQNR of {quality[what]:.1f} dB; not timed")
+    del results
+    times = compare.interleaved(steps, repetitions)
+    us, spread = times["octet"]
+    versus = {name: round(times[name][0] / us, 3) for name in times if name not in ("octet", "octet_compiled")}
+    row = {"op": "torch_fwd_bwd", "recipe": recipe, "M": m, "N": n, "K": k, "E": e, "split": "uneven", "us": round(us, 1),
+           "spread_pct": round(spread, 1), "tflops": round(6 * m * n * k / us / 1e6), "vs": versus,
+           "sqnr_db": {name: round(value, 1) for name, value in quality.items()}}
+    if compiled is not None:
+        row["us_compiled"] = round(times["octet_compiled"][0], 1)
+    print(shape, recipe, {name: round(value[0]) for name, value in times.items()}, versus, flush=True)
+    return row
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--recipe", default="fp8_rowwise:accumulation=fast")
+    parser.add_argument("--repetitions", type=int, default=11)
+    parser.add_argument("--shapes", type=int, default=len(compare.SHAPES))
+    parser.add_argument("--no-compile", action="store_true")
+    parser.add_argument("--commit", default="unknown")
+    arguments = parser.parse_args()
+    try:
+        from torchao.prototype.moe_training.fp8_grouped_mm import _to_fp8_rowwise_then_scaled_grouped_mm as torchao_mm
+    except Exception as error:
+        print(f"torchao is not timed: {type(error).__name__}: {error}")
+        torchao_mm = None
+    stamp = {"gpu": torch.cuda.get_device_name(), "cuda": torch.version.cuda, "torch": torch.__version__,
+             "commit": arguments.commit, "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+             "command": " ".join(["bench/peers/torch_grouped_mm.py"] + sys.argv[1:])}
+    path = os.path.join(os.environ.get("OUT", "."), "torch_grouped_mm.json")
+    result = {"stamp": stamp, "host_us": overhead(arguments.recipe), "rows": []}
+    compiled = None
+    if not arguments.no_compile:
+        compiled = torch.compile(lambda x, w, o: octet.grouped_mm(x, w, o, arguments.recipe), fullgraph=True, dynamic=True)
+    for shape in compare.SHAPES[: arguments.shapes]:
+        try:
+            result["rows"].append(measure(shape, arguments.recipe, arguments.repetitions, torchao_mm, compiled))
+        except Exception as error:
+            print(f"FAILED {shape}: {type(error).__name__}: {str(error)[:400]}", flush=True)
+        torch.cuda.empty_cache()
+        with open(path, "w") as file:
+            json.dump(result, file, indent=1)
+    print("results:", path)
+
+
+if __name__ == "__main__":
+    main()

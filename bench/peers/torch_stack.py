@@ -1,0 +1,222 @@
+"""A DeepSeek-MoE-16B stack (true layer sizes) in PyTorch on an NVIDIA GPU: a training step in tokens a second and its peak
+memory, with the experts' products by torch (bf16), by torchao (fp8 rowwise), by Octet, and with octet.MoE owning the layer.
+
+    OCTET_TORCH_LIBRARY=liboctet_torch.so [PEERS_TORCHAO=folder] PYTHONPATH=bindings/torch \\
+        python3 bench/peers/torch_stack.py [--layers 4] [--batch 4] [--modes bf16,octet,octet_moe] [--compiled] [--losses 200]
+
+Writes torch_stack.json into $OUT, or the current folder, anew after every mode."""
+import argparse
+import gc
+import json
+import os
+import sys
+import time
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+if os.environ.get("PEERS_TORCHAO"):
+    sys.path.insert(0, os.environ["PEERS_TORCHAO"])
+import octet
+
+dev, bf16 = torch.device("cuda:0"), torch.bfloat16
+D, HEADS, HEAD, E, TOP_K, I, V, S = 2048, 16, 128, 64, 6, 1408, 102400, 4096
+FAST = "accumulation=fast"
+
+
+def torchao_product(x, w, offs):
+    from torchao.prototype.moe_training.fp8_grouped_mm import _to_fp8_rowwise_then_scaled_grouped_mm as product
+
+    return product(x, w, offs, pad_token_groups_for_grouped_mm=False)
+
+
+PRODUCTS = {
+    "bf16": torch._grouped_mm,
+    "torchao": torchao_product,
+    "octet": lambda x, w, offs: octet.grouped_mm(x, w, offs, f"fp8_rowwise:{FAST}"),
+    "octet_blockwise": lambda x, w, offs: octet.grouped_mm(x, w, offs, "fp8_blockwise"),
+}
+LAYERS = {"octet_moe": f"fp8_rowwise:{FAST}", "octet_moe_blockwise": "fp8_blockwise"}
+
+
+class PeerMoE(nn.Module):
+    """The layer as the peers' own measurement has it: groups padded to 16 rows, products by the mode's function."""
+
+    def __init__(self, mode):
+        super().__init__()
+        self.product = PRODUCTS[mode]
+        parameter = lambda *shape: nn.Parameter(torch.randn(*shape) * 0.02)  # noqa: E731
+        self.gate = nn.Linear(D, E, bias=False)
+        self.w1, self.w3, self.w2 = parameter(E, I, D), parameter(E, I, D), parameter(E, D, I)
+        self.s1, self.s3, self.s2 = (nn.Linear(k, n, bias=False) for k, n in ((D, 2 * I), (D, 2 * I), (2 * I, D)))
+
+    def forward(self, x):
+        tokens = x.shape[0]
+        weights, chosen = F.softmax(self.gate(x).float(), -1).topk(TOP_K, -1)
+        flat = chosen.reshape(-1)
+        order = flat.argsort(stable=True)
+        counts = torch.zeros(E, dtype=torch.int64, device=x.device).scatter_add_(0, flat, torch.ones_like(flat))
+        padded = (counts + 15) // 16 * 16
+        offs = padded.cumsum(0)
+        starts, first = offs - padded, counts.cumsum(0) - counts
+        expert = flat[order]
+        to = starts[expert] + torch.arange(tokens * TOP_K, device=x.device) - first[expert]
+        rows = torch.zeros(tokens * TOP_K + E * 16, D, dtype=bf16, device=x.device).index_copy(0, to, x[order // TOP_K])
+        ends = offs.to(torch.int32)
+        w1, w3, w2 = (w.transpose(-2, -1) for w in (self.w1, self.w3, self.w2))
+        h = F.silu(self.product(rows, w1, ends)) * self.product(rows, w3, ends)
+        y = self.product(h, w2, ends)[to] * weights.reshape(-1)[order].to(bf16)[:, None]
+        return torch.zeros_like(x).index_add(0, order // TOP_K, y) + self.s2(F.silu(self.s1(x)) * self.s3(x))
+
+
+def moe(mode):
+    if mode in LAYERS:
+        return octet.MoE(D, I, E, TOP_K, LAYERS[mode], shared_dim=2 * I)
+    return PeerMoE(mode)
+
+
+class Block(nn.Module):
+    def __init__(self, mode):
+        super().__init__()
+        self.n1, self.n2, self.moe = nn.RMSNorm(D), nn.RMSNorm(D), moe(mode)
+        self.qkv, self.o = nn.Linear(D, 3 * HEADS * HEAD, bias=False), nn.Linear(HEADS * HEAD, D, bias=False)
+
+    def forward(self, x):
+        b, s, _ = x.shape
+        q, k, v = self.qkv(self.n1(x)).view(b, s, 3, HEADS, HEAD).permute(2, 0, 3, 1, 4)
+        attention = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(b, s, HEADS * HEAD)
+        x = x + self.o(attention)
+        return x + self.moe(self.n2(x).view(-1, D)).view(b, s, D)
+
+
+class Stack(nn.Module):
+    def __init__(self, mode, layers):
+        super().__init__()
+        self.embedding, self.norm, self.head = nn.Embedding(V, D), nn.RMSNorm(D), nn.Linear(D, V, bias=False)
+        self.blocks = nn.ModuleList(Block(mode) for _ in range(layers))
+
+    def forward(self, tokens, labels):
+        x = self.embedding(tokens)
+        for block in self.blocks:
+            x = block(x)
+        return F.cross_entropy(self.head(self.norm(x)).view(-1, V), labels.reshape(-1))
+
+
+def same_weights(model):
+    """From one seed whatever the mode calls its parameters: by their sizes, in order."""
+    generator = torch.Generator(device=dev).manual_seed(0)
+    with torch.no_grad():
+        for parameter in sorted(model.parameters(), key=lambda p: tuple(p.shape)):
+            if parameter.dim() > 1:
+                parameter.normal_(0.0, 0.02, generator=generator)
+
+
+def corpus(step, batch, sequence):
+    """Text with something to learn: each token follows from the one before by a rule, or is drawn anew."""
+    generator = torch.Generator(device=dev).manual_seed(step)
+    tokens = torch.randint(0, 4096, (batch, sequence + 1), device=dev, generator=generator)
+    follow = torch.rand(batch, sequence + 1, device=dev, generator=generator) < 0.8
+    for shift in range(1, 4):  # three rounds make runs of followers; the loop stays off the host's clock
+        previous = torch.roll(tokens, 1, dims=1)
+        tokens = torch.where(follow, (previous * 31 + 7) % 4096, tokens)
+    return tokens[:, :-1], tokens[:, 1:]
+
+
+def build(mode, layers, lr=1e-4):
+    torch.manual_seed(0)
+    torch.set_default_dtype(bf16)
+    with torch.device(dev):
+        model = Stack(mode, layers)
+    torch.set_default_dtype(torch.float32)
+    return model, torch.optim.AdamW(model.parameters(), lr=lr, fused=True)
+
+
+def run_step(model, optimizer, batch):
+    loss = model(*batch)
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+    return loss.detach()
+
+
+def speed(mode, compiled, layers, batch, steps, profile):
+    torch._dynamo.reset()
+    model, optimizer = build(mode, layers)
+    if compiled:
+        for block in model.blocks:
+            block.compile()
+    data = tuple(torch.randint(0, V, (batch, S), device=dev) for _ in range(2))
+    for _ in range(4):
+        loss = run_step(model, optimizer, data)
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    events = [torch.cuda.Event(enable_timing=True) for _ in range(steps + 1)]
+    for i in range(steps):
+        events[i].record()
+        loss = run_step(model, optimizer, data)
+    events[-1].record()
+    torch.cuda.synchronize()
+    ms = sorted(a.elapsed_time(b) for a, b in zip(events, events[1:]))[steps // 2]
+    row = dict(mode=mode, compiled=compiled, layers=layers, batch=batch, ms=round(ms, 1), tokens_per_s=round(batch * S / ms * 1e3),
+               peak_gb=round(torch.cuda.max_memory_allocated() / 1e9, 2), loss=round(loss.item(), 3))
+    if profile:
+        row["kernels_ms"] = where_time_goes(lambda: run_step(model, optimizer, data))
+    return row
+
+
+def where_time_goes(step):
+    """Milliseconds on the device of the kernels that take the most, by name."""
+    from torch.profiler import ProfilerActivity, profile
+
+    with profile(activities=[ProfilerActivity.CUDA]) as profiler:
+        step()
+        torch.cuda.synchronize()
+    kernels = sorted(profiler.key_averages(), key=lambda event: -event.device_time_total)[:24]
+    return {event.key[:90]: round(event.device_time_total / 1e3, 2) for event in kernels if event.device_time_total > 0}
+
+
+def losses(mode, layers, steps):
+    model, optimizer = build(mode, layers, lr=3e-4)
+    same_weights(model)
+    return [round(x, 4) for x in torch.stack([run_step(model, optimizer, corpus(step, 1, S)) for step in range(steps)]).tolist()]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--layers", type=int, default=4)
+    parser.add_argument("--batch", type=int, default=4)
+    parser.add_argument("--steps", type=int, default=8)
+    parser.add_argument("--modes", default="bf16,octet,octet_moe")
+    parser.add_argument("--compiled", action="store_true", help="with the blocks compiled")
+    parser.add_argument("--profile", action="store_true", help="also the kernels that take the most time")
+    parser.add_argument("--losses", type=int, default=0, help="losses of so many steps of each mode instead, of a small batch")
+    parser.add_argument("--commit", default="unknown")
+    parser.add_argument("--out", default="torch_stack.json")
+    arguments = parser.parse_args()
+    stamp = {"gpu": torch.cuda.get_device_name(), "cuda": torch.version.cuda, "torch": torch.__version__,
+             "commit": arguments.commit, "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+             "command": " ".join(["bench/peers/torch_stack.py"] + sys.argv[1:])}
+    path = os.path.join(os.environ.get("OUT", "."), arguments.out)
+    result = {"stamp": stamp, "rows": [], "losses": {}}
+    for mode in arguments.modes.split(","):
+        begin = time.time()
+        try:
+            if arguments.losses:
+                result["losses"][mode] = losses(mode, arguments.layers, arguments.losses)
+                print(mode, result["losses"][mode][:: max(1, arguments.losses // 10)], flush=True)
+            else:
+                row = speed(mode, arguments.compiled, arguments.layers, arguments.batch, arguments.steps, arguments.profile)
+                result["rows"].append(row)
+                print(row, f"{time.time() - begin:.0f} s", flush=True)
+        except Exception as error:
+            print("FAILED", mode, type(error).__name__, str(error)[:500], flush=True)
+        gc.collect()
+        torch.cuda.empty_cache()
+        with open(path, "w") as file:
+            json.dump(result, file, indent=1)
+    print("results:", path)
+
+
+if __name__ == "__main__":
+    main()
