@@ -19,6 +19,9 @@ def _to_fp8_rowwise_then_scaled_grouped_mm(A, B_t, offs, out_dtype=torch.bfloat1
 def _to_mxfp8_then_scaled_grouped_mm(A, B_t, offs=None, bias=None, out_dtype=torch.bfloat16, kernel_preference=None,
                                      wgrad_with_hp=False, scale_calculation_mode=None,
                                      pad_token_groups_for_grouped_mm=False):
+    if hasattr(A, "qdata"):  # torchao's MXTensor: cast before. What it stands for is cast to the same bits again
+        assert wgrad_with_hp, "tokens that are in mxfp8 already cannot be cast along tokens; give wgrad_with_hp=True"
+        A = A.dequantize(A.orig_dtype)
     mode = "rceil" if scale_calculation_mode is None else getattr(scale_calculation_mode, "value", scale_calculation_mode)
     options = [] if mode == "rceil" else [f"mx={mode}"]
     if wgrad_with_hp:
