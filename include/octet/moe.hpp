@@ -18,7 +18,9 @@
 #include <string_view>
 #include <vector>
 
+#include "octet/activation.hpp"
 #include "octet/linear.hpp"
+#include "octet/permute.hpp"
 
 namespace octet {
 
@@ -54,6 +56,7 @@ struct Routing {
     const std::int32_t* row_of_slot = nullptr;  // [M]
     const std::int32_t* slot_of_row = nullptr;  // [M]
     std::int64_t rows() const { return tokens * top_k; }
+    TokenOrder order() const { return {tokens, top_k, rows(), row_of_slot, slot_of_row, groups.device}; }
 };
 
 // The router's choice for logits [T, E] f32, into memory that is reused. Equal scores: the lower expert index wins; NaN
@@ -87,19 +90,12 @@ private:
     std::vector<std::int32_t> chosen_{}, row_of_slot_{}, slot_of_row_{}, ends_{};
 };
 
-// rows[m] = tokens[slot_of_row[m] / top_k]. Both of one format, bf16 or f32.
+// rows[m] = tokens[slot_of_row[m] / top_k]. Both of one format.
 void gather_rows(const Routing& routing, ConstTensorView tokens, TensorView rows, const Execution& on = {});
 
 // y[t] = sum over token t's rows, in the order of its slots, then every addend [T, D] in turn; summed in f32.
 void sum_rows(const Routing& routing, ConstTensorView rows, std::span<const ConstTensorView> addends, TensorView y,
               const Execution& on = {});
-
-// s[m,h] = weight[m] * silu(g) * u with g = h[m, h] and u = h[m, H + h]. weights [M] may be null: 1.
-void swiglu(ConstTensorView gate_up, const float* weights, TensorView s, const Execution& on = {});
-
-// dgate_up [M, 2H] from ds [M, H], and the weights' gradients [M], which may be null.
-void swiglu_backward(ConstTensorView gate_up, const float* weights, ConstTensorView ds, TensorView dgate_up,
-                     float* weight_gradients, const Execution& on = {});
 
 // A trainable tensor: f32, with the gradient that backward passes add into.
 struct Parameter {

@@ -263,6 +263,53 @@ OCTET_API octet_status octet_swizzle_group_scales(const octet_tensor* scale, con
 OCTET_API octet_status octet_unswizzle_group_scales(const octet_tensor* blocked, const octet_groups* groups,
                                                     octet_tensor* scale, const octet_execution* on);
 
+/* ---- permutation ------------------------------------------------------------------------------------------------ */
+
+/* T tokens go to top_k experts each: slot t * top_k + j is token t's j-th choice; a row is a slot's place after sorting
+ * by expert. The two lists are each other's inverse, are read by each call, not copied, and live on the device of the
+ * tensors. An index outside the other list (-1, say) is a slot that was dropped: its row is zero, and it adds nothing.
+ */
+typedef struct octet_token_order octet_token_order;
+OCTET_API octet_status octet_token_order_create(int64_t tokens, int64_t top_k, int64_t rows, const int32_t* row_of_slot,
+                                                const int32_t* slot_of_row, octet_device_kind device_kind,
+                                                int32_t device_index, octet_token_order** order);
+OCTET_API void octet_token_order_destroy(octet_token_order* order);
+
+/* rows[m] = tokens[slot_of_row[m] / top_k]. Any format. */
+OCTET_API octet_status octet_permute_tokens(const octet_token_order* order, const octet_tensor* tokens,
+                                            octet_tensor* rows, const octet_execution* on);
+/* y[t] = the sum of weight * row over token t's slots in their order, then each addend [T,D] (at most 3). weights
+ * [T*top_k] by slot may be NULL: 1. */
+OCTET_API octet_status octet_combine_tokens(const octet_token_order* order, const octet_tensor* rows,
+                                            const float* weights, const octet_tensor* const* addends,
+                                            int32_t addend_count, octet_tensor* y, const octet_execution* on);
+/* drows[m] = weight * dy[t], and the weights' gradients [T*top_k], which may be NULL; rows may be NULL then too. */
+OCTET_API octet_status octet_combine_tokens_backward(const octet_token_order* order, const octet_tensor* dy,
+                                                     const octet_tensor* rows, const float* weights,
+                                                     octet_tensor* drows, float* weight_gradients,
+                                                     const octet_execution* on);
+
+/* ---- SwiGLU ----------------------------------------------------------------------------------------------------- */
+
+/* s[m,h] = weight[m] * silu(gate_up[m,h]) * gate_up[m,H+h], from gate_up [M,2H]. weights [M] may be NULL: 1. */
+OCTET_API octet_status octet_swiglu(const octet_tensor* gate_up, const float* weights, octet_tensor* s,
+                                    const octet_execution* on);
+/* dgate_up [M,2H] from ds [M,H], and the weights' gradients [M], which may be NULL. */
+OCTET_API octet_status octet_swiglu_backward(const octet_tensor* gate_up, const float* weights, const octet_tensor* ds,
+                                             octet_tensor* dgate_up, float* weight_gradients,
+                                             const octet_execution* on);
+/* What octet_quantize_rows, and octet_quantize_columns where columns is not NULL, would make of s, and of dgate_up;
+ * groups may be NULL where columns is. */
+OCTET_API octet_status octet_swiglu_quantize(const octet_tensor* gate_up, const float* weights,
+                                             const octet_groups* groups, int64_t alignment,
+                                             const octet_quantize_options* options, octet_quantized* rows,
+                                             octet_quantized* columns, const octet_execution* on);
+OCTET_API octet_status octet_swiglu_backward_quantize(const octet_tensor* gate_up, const float* weights,
+                                                      const octet_tensor* ds, const octet_groups* groups,
+                                                      int64_t alignment, const octet_quantize_options* options,
+                                                      octet_quantized* rows, octet_quantized* columns,
+                                                      float* weight_gradients, const octet_execution* on);
+
 /* ---- grouped products ------------------------------------------------------------------------------------------- */
 
 /* One side of a product: plain bf16 or f32, or 8-bit elements with their scales ("rowwise", "blockwise" or "mx").

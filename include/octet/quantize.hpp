@@ -25,6 +25,8 @@ namespace octet {
 
 enum class Backend : std::uint8_t { automatic, reference, cpu, cuda, hip };
 
+struct KernelTuning;  // src/tune
+
 // Where and how a call runs. `automatic` takes the fast implementation for the tensors' device.
 struct Execution {
     Backend backend = Backend::automatic;
@@ -32,6 +34,7 @@ struct Execution {
     void* stream = nullptr;     // GPU: the cudaStream_t or hipStream_t to run on
     void* workspace = nullptr;  // GPU: device memory on a multiple of 256 bytes; null: from the stream's memory pool
     std::size_t workspace_bytes = 0;
+    const KernelTuning* tuning = nullptr;  // GPU: instead of the tuning table's choice; for `octet tune`
 };
 
 struct QuantizeOptions {

@@ -4,6 +4,7 @@
 #include "capi/guard.hpp"
 #include "octet/groups.hpp"
 #include "octet/octet.h"
+#include "octet/permute.hpp"
 #include "octet/product.hpp"
 #include "octet/quantize.hpp"
 #include "octet/recipe.hpp"
@@ -21,6 +22,7 @@ enum class Tag : std::uint32_t {
     execution,
     operand,
     product_options,
+    token_order,
 };
 
 template <Tag tag>
@@ -55,6 +57,10 @@ struct octet_operand : octet::capi::Handle<octet::capi::Tag::operand> {
 };
 struct octet_product_options : octet::capi::Handle<octet::capi::Tag::product_options> {
     octet::ProductOptions options;
+};
+
+struct octet_token_order : octet::capi::Handle<octet::capi::Tag::token_order> {
+    octet::TokenOrder order;
 };
 
 namespace octet::capi {

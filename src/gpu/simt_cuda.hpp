@@ -92,6 +92,23 @@ struct CudaThread {
     OCTET_GPU static u32 max_u16x2(u32 a, u32 b) { return __vmaxu2(a, b); }
     OCTET_GPU static u32 permute_bytes(u32 a, u32 b, u32 selector) { return __byte_perm(a, b, selector); }
 
+    // What core/swiglu.hpp asks of arithmetic.
+    OCTET_GPU static float fma(float a, float b, float c) { return __fmaf_rn(a, b, c); }
+    OCTET_GPU static float product(float a, float b) { return __fmul_rn(a, b); }
+    // Between 1 and 2^126 one step of Newton from the hardware's estimate rounds correctly: every mantissa was tried
+    // (bench/cases/reciprocal_device.cu).
+    OCTET_GPU static float reciprocal(float x) {
+        float estimate;
+        asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(estimate) : "f"(x));
+        return __fmaf_rn(estimate, __fmaf_rn(-x, estimate, 1.0f), estimate);
+    }
+    // Two elements to bf16, the first in the lower half.
+    OCTET_GPU static u32 encode_bf16x2(float first, float second) {
+        u32 pair;
+        asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(second), "f"(first));
+        return pair;
+    }
+
     // Two and four elements to 8 bits, the first in the lowest byte.
     template <class Codec>
     OCTET_GPU static u32 encode2(float first, float second) {

@@ -12,6 +12,7 @@ struct QuantizerTuning {
     std::int64_t lag_bytes = 8 << 20;  // of x that first visits are ahead of second ones
     std::int64_t alternate_bytes = 16 << 20;  // of x in one group, above which its two visits alternate by column tiles
     int tile_blocks = 4;                      // resident blocks of the tile kernel a multiprocessor
+    int swiglu_vectors = 8;                   // as rows_vectors, of SwiGLU with rowwise scales; 6 at most backward
 };
 
 }  // namespace octet::gpu

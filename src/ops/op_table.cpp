@@ -1,10 +1,13 @@
 #include "ops/op_table.hpp"
 
 #include "cpu/quantize.hpp"
+#include "cpu/tokens.hpp"
 #include "octet/error.hpp"
 #include "reference/quantize.hpp"
+#include "reference/tokens.hpp"
 #if OCTET_HAVE_CUDA
 #include "cuda/launch/quantize.hpp"
+#include "cuda/launch/tokens.hpp"
 #endif
 
 // A column: every operation of one backend's namespace, in the order of OpTable.
@@ -14,7 +17,9 @@
             backend::quantize_pair, backend::quantize_transposed, backend::quantize_weights, backend::dequantize_rows, \
             backend::dequantize_columns, backend::dequantize_transposed, backend::dequantize_weights,                  \
             backend::pad_groups, backend::unpad_groups, backend::swizzle_scales, backend::unswizzle_scales,            \
-            backend::swizzle_group_scales, backend::unswizzle_group_scales                                             \
+            backend::swizzle_group_scales, backend::unswizzle_group_scales, backend::permute_tokens,                   \
+            backend::combine_tokens, backend::combine_tokens_backward, backend::swiglu, backend::swiglu_backward,      \
+            backend::swiglu_quantize, backend::swiglu_backward_quantize                                                \
     }
 
 namespace octet {

@@ -1,7 +1,8 @@
 // The op table: one row per operation, one column per backend. A null entry is an operation the backend does not have.
 #pragma once
 
-#include "octet/quantize.hpp"
+#include "octet/activation.hpp"
+#include "octet/permute.hpp"
 
 namespace octet {
 
@@ -23,6 +24,13 @@ struct OpTable {
     decltype(&octet::unswizzle_scales) unswizzle_scales;
     decltype(&octet::swizzle_group_scales) swizzle_group_scales;
     decltype(&octet::unswizzle_group_scales) unswizzle_group_scales;
+    decltype(&octet::permute_tokens) permute_tokens;
+    decltype(&octet::combine_tokens) combine_tokens;
+    decltype(&octet::combine_tokens_backward) combine_tokens_backward;
+    decltype(&octet::swiglu) swiglu;
+    decltype(&octet::swiglu_backward) swiglu_backward;
+    decltype(&octet::swiglu_quantize) swiglu_quantize;
+    decltype(&octet::swiglu_backward_quantize) swiglu_backward_quantize;
 };
 
 // The column for tensors on `device` under `on`. Throws where the backend is not in this build or cannot reach the

@@ -3,6 +3,8 @@
 
 #include "ops/check.hpp"
 #include "ops/op_table.hpp"
+#include "ops/quantize_check.hpp"
+#include "ops/tuned.hpp"
 #if OCTET_HAVE_CUDA
 #include "cuda/launch/quantize.hpp"
 #endif
@@ -17,72 +19,20 @@ void check_input(std::string_view what, const ConstTensorView& x) {
     check::dense(what, x, {Format::f32, Format::bf16}, {any_size, any_size});
 }
 
-// The data and scales of one orientation, readable or writable.
-// data_shape is what `data` must be; scale_shape what its scales must be.
-void check_quantized(const char* what, const ConstQuantizedView& q, const QuantizeOptions& options, Device device,
-                     std::initializer_list<std::int64_t> data_shape, std::initializer_list<std::int64_t> scale_shape) {
-    const std::string prefix = what;
-    check::dense(prefix + " data", q.data, {options.format}, data_shape);
-    check::same_device("the tensors", device, prefix + " data", q.data.device);
-    if (options.scaling == Scaling::mx) {
-        check::strided(prefix + " scale", q.scale, {Format::e8m0}, scale_shape);
-        check::same_device("the tensors", device, prefix + " scale", q.scale.device);
-        require(q.inverse.null(), prefix, " has an inverse scale, which mx scaling does not use; leave it null");
-        return;
-    }
-    require(!q.scale.null() || !q.inverse.null() || q.data.extents.elements() == 0, prefix,
-            " has neither a scale nor an inverse scale to write; give at least one");
-    if (!q.scale.null()) {
-        check::strided(prefix + " scale", q.scale, {Format::f32}, scale_shape);
-        check::same_device("the tensors", device, prefix + " scale", q.scale.device);
-    }
-    if (!q.inverse.null()) {
-        check::strided(prefix + " inverse scale", q.inverse, {Format::f32}, scale_shape);
-        check::same_device("the tensors", device, prefix + " inverse scale", q.inverse.device);
-    }
-}
-
-void check_rows(const char* what, const ConstTensorView& x, const QuantizeOptions& options,
-                const ConstQuantizedView& q) {
-    const std::int64_t m = x.size(0), k = x.size(1);
-    if (options.scaling == Scaling::rowwise) {
-        check_quantized(what, q, options, x.device, {m, k}, {m});
-    } else {
-        check_quantized(what, q, options, x.device, {m, k}, {m, ceil_div(k, block_of(options.scaling))});
-    }
-}
-
-// Tokens along the last axis of the data, whichever way x lies.
-void check_tokens(const char* what, Device device, std::int64_t features, std::int64_t tokens, const Groups& groups,
-                  std::int64_t alignment, const QuantizeOptions& options, const ConstQuantizedView& q) {
-    const std::int64_t block = block_of(options.scaling);
-    const std::int64_t bound = check::padded_tokens(tokens, groups.count, alignment, block);
-    const std::int64_t columns = q.data.rank() == 2 ? q.data.size(1) : any_size;
-    require(q.data.rank() != 2 || columns >= bound, what, " data has ", columns, " token columns, expected at least ",
-            bound, ": ", tokens, " tokens in ", groups.count, " groups, each starting on a multiple of ", alignment);
-    require(block == 0 || columns % block == 0, what, " data has ", columns, " token columns, expected a multiple of ",
-            block, ", the block of the scaling");
-    if (options.scaling == Scaling::rowwise) {
-        check_quantized(what, q, options, device, {features, any_size}, {groups.count, features});
-    } else {
-        check_quantized(what, q, options, device, {features, any_size}, {features, columns / block});
-    }
-}
-
 void check_weights(const char* what, Device device, std::int64_t experts, std::int64_t rows, std::int64_t columns,
                    const QuantizeOptions& options, const ConstQuantizedView& q) {
     const std::int64_t block = block_of(options.scaling);
     switch (options.scaling) {
         case Scaling::rowwise:
-            check_quantized(what, q, options, device, {experts, rows, columns}, {experts, rows});
+            check::quantized(what, q, options, device, {experts, rows, columns}, {experts, rows});
             break;
         case Scaling::blockwise:
-            check_quantized(what, q, options, device, {experts, rows, columns},
-                            {experts, ceil_div(rows, block), ceil_div(columns, block)});
+            check::quantized(what, q, options, device, {experts, rows, columns},
+                             {experts, ceil_div(rows, block), ceil_div(columns, block)});
             break;
         case Scaling::mx:
-            check_quantized(what, q, options, device, {experts, rows, columns},
-                            {experts, rows, ceil_div(columns, block)});
+            check::quantized(what, q, options, device, {experts, rows, columns},
+                             {experts, rows, ceil_div(columns, block)});
             break;
     }
 }
@@ -128,9 +78,10 @@ void quantize_rows(ConstTensorView x, const QuantizeOptions& options, QuantizedV
     check::options(options);
     check_input("x", x);
     check::not_empty("x", x, {1});
-    check_rows("out", x, options, out);
+    check::quantized_rows("out", x, options, out);
     check::disjoint({{"x", x}}, parts(out));
-    op_table(on, x.device).quantize_rows(x, options, out, on);
+    op_table(on, x.device)
+        .quantize_rows(x, options, out, tuned(on, x.device, "rows", options.scaling, x.size(0), x.size(1), 1));
 }
 
 void quantize_columns(ConstTensorView x, Groups groups, std::int64_t alignment, const QuantizeOptions& options,
@@ -139,9 +90,11 @@ void quantize_columns(ConstTensorView x, Groups groups, std::int64_t alignment, 
     check_input("x", x);
     check::not_empty("x", x, {1});
     check::groups(groups, x.size(0), x.device);
-    check_tokens("out", x.device, x.size(1), x.size(0), groups, alignment, options, out);
+    check::quantized_tokens("out", x.device, x.size(1), x.size(0), groups, alignment, options, out);
     check::disjoint({{"x", x}, check::offsets(groups)}, parts(out));
-    op_table(on, x.device).quantize_columns(x, groups, alignment, options, out, on);
+    op_table(on, x.device)
+        .quantize_columns(x, groups, alignment, options, out,
+                          tuned(on, x.device, "columns", options.scaling, x.size(0), x.size(1), groups.count));
 }
 
 void quantize_columns_dual(ConstTensorView x0, ConstTensorView x1, Groups groups, std::int64_t alignment,
@@ -158,10 +111,13 @@ void quantize_columns_dual(ConstTensorView x0, ConstTensorView x1, Groups groups
             "; the dual form is for tensors of one format");
     check::same_device("x0", x0.device, "x1", x1.device);
     check::groups(groups, x0.size(0), x0.device);
-    check_tokens("out0", x0.device, x0.size(1), x0.size(0), groups, alignment, options, out0);
-    check_tokens("out1", x1.device, x1.size(1), x1.size(0), groups, alignment, options, out1);
+    check::quantized_tokens("out0", x0.device, x0.size(1), x0.size(0), groups, alignment, options, out0);
+    check::quantized_tokens("out1", x1.device, x1.size(1), x1.size(0), groups, alignment, options, out1);
     check::disjoint({{"x0", x0}, {"x1", x1}, check::offsets(groups)}, parts(out0, out1));
-    op_table(on, x0.device).quantize_columns_dual(x0, x1, groups, alignment, options, out0, out1, on);
+    op_table(on, x0.device)
+        .quantize_columns_dual(
+            x0, x1, groups, alignment, options, out0, out1,
+            tuned(on, x0.device, "columns_dual", options.scaling, x0.size(0), x0.size(1) + x1.size(1), groups.count));
 }
 
 void quantize_pair(ConstTensorView x, Groups groups, std::int64_t alignment, const QuantizeOptions& options,
@@ -170,10 +126,12 @@ void quantize_pair(ConstTensorView x, Groups groups, std::int64_t alignment, con
     check_input("x", x);
     check::not_empty("x", x, {1});
     check::groups(groups, x.size(0), x.device);
-    check_rows("rows", x, options, rows);
-    check_tokens("columns", x.device, x.size(1), x.size(0), groups, alignment, options, columns);
+    check::quantized_rows("rows", x, options, rows);
+    check::quantized_tokens("columns", x.device, x.size(1), x.size(0), groups, alignment, options, columns);
     check::disjoint({{"x", x}, check::offsets(groups)}, parts(rows, columns));
-    op_table(on, x.device).quantize_pair(x, groups, alignment, options, rows, columns, on);
+    op_table(on, x.device)
+        .quantize_pair(x, groups, alignment, options, rows, columns,
+                       tuned(on, x.device, "pair", options.scaling, x.size(0), x.size(1), groups.count));
 }
 
 void quantize_transposed(ConstTensorView x, Groups groups, std::int64_t alignment, const QuantizeOptions& options,
@@ -182,7 +140,7 @@ void quantize_transposed(ConstTensorView x, Groups groups, std::int64_t alignmen
     check_input("x", x);
     check::not_empty("x", x, {0});
     check::groups(groups, x.size(1), x.device);
-    check_tokens("out", x.device, x.size(0), x.size(1), groups, alignment, options, out);
+    check::quantized_tokens("out", x.device, x.size(0), x.size(1), groups, alignment, options, out);
     check::disjoint({{"x", x}, check::offsets(groups)}, parts(out));
     op_table(on, x.device).quantize_transposed(x, groups, alignment, options, out, on);
 }
@@ -199,14 +157,20 @@ void quantize_weights(ConstTensorView w, const QuantizeOptions& options, Quantiz
     if (!along_n.data.null()) check_weights("along_n", w.device, experts, k, n, options, along_n);
     check::disjoint({{"w", w}}, parts(along_k.data.null() ? QuantizedView{} : along_k,
                                       along_n.data.null() ? QuantizedView{} : along_n));
-    op_table(on, w.device).quantize_weights(w, options, along_k, along_n, on);
+    op_table(on, w.device)
+        .quantize_weights(w, options, along_k, along_n,
+                          tuned(on, w.device,
+                                along_n.data.null()   ? "weights_along_k"
+                                : along_k.data.null() ? "weights_along_n"
+                                                      : "weights_both",
+                                options.scaling, n, k, experts));
 }
 
 void dequantize_rows(ConstQuantizedView q, const QuantizeOptions& options, TensorView x, const Execution& on) {
     check::options(options);
     check_input("x", x);
     check::not_empty("x", x, {1});
-    check_rows("q", x, options, q);
+    check::quantized_rows("q", x, options, q);
     check::disjoint(parts(q), {{"x", x}});
     op_table(on, x.device).dequantize_rows(q, options, x, on);
 }
@@ -217,7 +181,7 @@ void dequantize_columns(ConstQuantizedView q, Groups groups, std::int64_t alignm
     check_input("x", x);
     check::not_empty("x", x, {1});
     check::groups(groups, x.size(0), x.device);
-    check_tokens("q", x.device, x.size(1), x.size(0), groups, alignment, options, q);
+    check::quantized_tokens("q", x.device, x.size(1), x.size(0), groups, alignment, options, q);
     check::disjoint(parts(q, groups), {{"x", x}});
     op_table(on, x.device).dequantize_columns(q, groups, alignment, options, x, on);
 }
@@ -228,7 +192,7 @@ void dequantize_transposed(ConstQuantizedView q, Groups groups, std::int64_t ali
     check_input("x", x);
     check::not_empty("x", x, {0});
     check::groups(groups, x.size(1), x.device);
-    check_tokens("q", x.device, x.size(0), x.size(1), groups, alignment, options, q);
+    check::quantized_tokens("q", x.device, x.size(0), x.size(1), groups, alignment, options, q);
     check::disjoint(parts(q, groups), {{"x", x}});
     op_table(on, x.device).dequantize_transposed(q, groups, alignment, options, x, on);
 }

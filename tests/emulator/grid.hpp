@@ -149,6 +149,12 @@ public:
             result |= static_cast<u32>(both >> (8 * (selector >> (4 * i) & 7u)) & 0xFFu) << (8 * i);
         return result;
     }
+    static float fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
+    static float product(float a, float b) { return a * b; }
+    static float reciprocal(float x) { return 1.0f / x; }
+    static u32 encode_bf16x2(float first, float second) {
+        return static_cast<u32>(BF16::encode(first)) | static_cast<u32>(BF16::encode(second)) << 16;
+    }
     template <class Codec>
     static u32 encode2(float first, float second) {
         return static_cast<u32>(Codec::encode(first)) | static_cast<u32>(Codec::encode(second)) << 8;

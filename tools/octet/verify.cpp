@@ -12,6 +12,8 @@
 #include "op_case.hpp"
 #include "product_case.hpp"
 #include "table.hpp"
+#include "token_case.hpp"
+#include "verify.hpp"
 
 namespace octet::tool {
 namespace {
@@ -128,7 +130,9 @@ std::string check_product(const std::string& op, Random& random, Device device, 
 std::string check_any(const std::string& op, bool is_product, Random& random, Device device, const Execution& on,
                       std::string& text) {
     if (is_product) return check_product(op, random, device, on, text);
-    const OpCase op_case = random_case(op, random);
+    const std::vector<std::string> tokens = token_op_names();
+    const bool is_token = std::find(tokens.begin(), tokens.end(), op) != tokens.end();
+    const OpCase op_case = is_token ? random_token_case(op, random) : random_case(op, random);
     text = op_case.text;
     return check(op_case, device, on);
 }
@@ -139,6 +143,8 @@ int verify(const VerifyArguments& arguments) {
     std::vector<std::string> ops = arguments.ops;
     if (ops.empty()) {
         ops = op_names();
+        const std::vector<std::string> tokens = token_op_names();
+        ops.insert(ops.end(), tokens.begin(), tokens.end());
         ops.insert(ops.end(), products.begin(), products.end());
     }
     const bool live = isatty(STDERR_FILENO);
@@ -175,7 +181,8 @@ int verify(const VerifyArguments& arguments) {
     table.print();
     for (const std::string& failure : failures) fmt::print("\nwrong: {}\n", failure);
     fmt::print(
-        "\n{} of {} cases agree with the scalar oracle (seed {}, device {}): quantizers and layouts byte for byte, "
+        "\n{} of {} cases agree with the scalar oracle (seed {}, device {}): quantizers, layouts, permutation and "
+        "SwiGLU byte for byte, "
         "products within their bound\n",
         total - wrong_total - skipped_total, total - skipped_total, arguments.seed, arguments.device);
     if (skipped_total > 0)
@@ -184,6 +191,20 @@ int verify(const VerifyArguments& arguments) {
 }
 
 }  // namespace
+
+void check_before_timing(Device device, int cases) {
+    std::vector<std::string> ops = op_names(), tokens = token_op_names();
+    ops.insert(ops.end(), tokens.begin(), tokens.end());
+    for (const std::string& op : ops)
+        for (int i = 0; i < cases; ++i) {
+            Random random(static_cast<std::uint64_t>(7919 + i));
+            std::string text;
+            const std::string difference = check_any(op, false, random, device, {}, text);
+            if (!difference.empty())
+                fail(Status::internal, op, " (", text, ") does not agree with the scalar oracle: ", difference,
+                     "; nothing was timed. Run 'octet verify'");
+        }
+}
 
 void add_verify(CLI::App& program, Chosen& chosen) {
     CLI::App* command =

@@ -1,0 +1,10 @@
+#Puts tuned/*.json into the library, so that the tables are found from any folder and in a program copied elsewhere.
+file(GLOB octet_tables CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tuned/*.json)
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${octet_tables})
+set(octet_table_entries "")
+foreach(table IN LISTS octet_tables)
+    get_filename_component(table_name ${table} NAME_WE)
+    file(READ ${table} table_text)
+    string(APPEND octet_table_entries "    {\"${table_name}\", R\"json(${table_text})json\"},\n")
+endforeach()
+file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/generated/octet_tables.inc CONTENT "${octet_table_entries}" @ONLY)
