@@ -5,6 +5,7 @@
 #include <random>
 
 #include "bench.hpp"
+#include "bench_device.hpp"
 #include "cpu/parallel.hpp"
 #include "machine.hpp"
 #include "octet/error.hpp"
@@ -22,8 +23,9 @@ struct KernelArguments {
     std::int64_t m = 16640, k = 5120, n = 2048, groups = 16;
     std::int64_t weight_e = 64, weight_n = 1408, weight_k = 2048;
     int threads = 0;
-    bool quick = false;
-    std::string json;
+    bool quick = false, sweeps = false;
+    std::vector<std::string> ops;
+    std::string json, peers;
     std::string command;
 };
 
@@ -221,7 +223,8 @@ void bench_weights(Bench& bench, const Execution& on) {
 
 int bench_kernels(KernelArguments arguments) {
     if (arguments.device != "cpu")
-        fail(Status::unsupported, "device '", arguments.device, "' was asked for; this program measures cpu");
+        return bench_device_kernels({arguments.device, arguments.json, arguments.peers, arguments.command,
+                                     arguments.ops, arguments.quick, arguments.sweeps});
     if (arguments.quick) {
         arguments.m = 4160;
         arguments.k = 2048;
@@ -256,7 +259,8 @@ void add_bench_kernels(CLI::App& bench, Chosen& chosen) {
         bench.add_subcommand("kernels", "Quantizers: GB/s, share of copy bandwidth, ratio to three plain passes");
     auto arguments = std::make_shared<KernelArguments>();
     const auto size = CLI::Range(std::int64_t{1}, std::int64_t{1} << 24);
-    command->add_option("--device", arguments->device, "The device to measure: cpu")->capture_default_str();
+    command->add_option("--device", arguments->device, "The device to measure: cpu, cuda or cuda:N")
+        ->capture_default_str();
     command->add_option("--threads", arguments->threads, "CPU threads; 0 is every core")
         ->capture_default_str()
         ->check(CLI::Range(0, 1024));
@@ -265,7 +269,13 @@ void add_bench_kernels(CLI::App& bench, Chosen& chosen) {
     command->add_option("--groups", arguments->groups, "Token groups, uneven")->capture_default_str()->check(size);
     command->add_option("--experts", arguments->weight_e, "Experts of the weights")->capture_default_str()->check(size);
     command->add_flag("--quick", arguments->quick, "Smaller tensors, fewer repetitions: seconds, not minutes");
+    command->add_flag("--sweeps", arguments->sweeps, "On a GPU: also over group counts and over tokens, for plots");
+    command->add_option("--op", arguments->ops, "On a GPU: only these operations (may be repeated)");
+    command->add_option("--peers", arguments->peers, "On a GPU: times of others, from bench/peers/kernels.py");
     command->add_option("--json", arguments->json, "Also write the results to this file");
+    command->footer(
+        "On a GPU the shapes are those of bench/cases/shapes.hpp, and --tokens, --features, --groups, --experts and\n"
+        "--threads do not count. bench/plot_kernels draws what --sweeps measured.");
     command->callback([=, &chosen] {
         arguments->command = chosen.command_line;
         chosen.run = [=] { return bench_kernels(*arguments); };

@@ -17,6 +17,7 @@ struct Chosen {
 void add_info(CLI::App& program, Chosen& chosen);
 void add_verify(CLI::App& program, Chosen& chosen);
 void add_bench(CLI::App& program, Chosen& chosen);
+void add_tune(CLI::App& program, Chosen& chosen);
 void add_train(CLI::App& program, Chosen& chosen);
 void add_sample(CLI::App& program, Chosen& chosen);
 

@@ -9,6 +9,7 @@
 #include "train/checkpoint.hpp"
 #include "train/config.hpp"
 #include "train_progress.hpp"
+#include "tune/table.hpp"
 
 namespace octet::tool {
 namespace {
@@ -34,6 +35,8 @@ int info(bool as_json) {
                    gpu.multiprocessors, static_cast<double>(gpu.memory_bytes) / (1 << 30), gpu.driver);
     if (cuda && gpus().empty()) fmt::print("                      no CUDA device or driver on this machine\n");
     fmt::print("           hip        not in this build\n");
+    fmt::print("tables     sm90       {} tuned classes; the defaults for all others\n",
+               tune::table_for("sm90").entries().size());
     return 0;
 }
 

@@ -25,6 +25,7 @@ int main(int argc, char** argv) {
     add_info(program, chosen);
     add_verify(program, chosen);
     add_bench(program, chosen);
+    add_tune(program, chosen);
     add_train(program, chosen);
     add_sample(program, chosen);
     try {

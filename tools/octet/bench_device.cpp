@@ -1,0 +1,141 @@
+// octet bench kernels --device cuda: every quantizer, the permutation and SwiGLU on device memory, by events, caches
+// cold, as a share of the copy bandwidth measured in the same run.
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <fstream>
+#include <map>
+
+#include "bench.hpp"
+#include "bench_device.hpp"
+#include "device_case.hpp"
+#include "machine.hpp"
+#include "octet/error.hpp"
+#include "table.hpp"
+#include "timing.hpp"
+#include "tune/table.hpp"
+#include "verify.hpp"
+
+namespace octet::tool {
+namespace {
+
+using bench_cases::ProductShape;
+
+Timing timing_of(std::vector<double> us) {
+    std::sort(us.begin(), us.end());
+    const double median = us[us.size() / 2];
+    return {median, 100.0 * (us[us.size() * 3 / 4] - us[us.size() / 4]) / median};
+}
+
+std::string case_name(const std::string& op, const std::string& recipe, std::int64_t m, std::int64_t n, std::int64_t k,
+                      std::int64_t e) {
+    return fmt::format("{} {} {} {} {} {}", op, recipe, m, n, k, e);
+}
+
+// Other people's times, by case and by name: {"rows": [{"op", "recipe", "M", "N", "K", "E", "peer", "us"}]}.
+using Peers = std::map<std::string, std::map<std::string, double>>;
+Peers read_peers(const std::string& path) {
+    Peers peers;
+    if (path.empty()) return peers;
+    std::ifstream file(path);
+    const nlohmann::json json = nlohmann::json::parse(file, nullptr, false);
+    if (!file || json.is_discarded() || !json.contains("rows"))
+        fail(Status::io_error, "could not read the peers' times from '", path, "'; bench/peers/kernels.py writes them");
+    for (const auto& row : json["rows"])
+        peers[case_name(row.value("op", ""), row.value("recipe", ""), row.value("M", 0), row.value("N", 0),
+                        row.value("K", 0), row.value("E", 0))][row.value("peer", "peer")] = row.value("us", 0.0);
+    return peers;
+}
+
+struct Report {
+    double copy_gbps;
+    Peers peers;
+    Table table{{"operation", "recipe", "M, N, K, E", "us", "spread", "GB/s", "of copy", "vs peer"}};
+    nlohmann::json rows = nlohmann::json::array();
+
+    void add(const DeviceCase& c, const ProductShape& s, const Timing& timing, const char* sweep) {
+        const double gbps = c.bytes / timing.us / 1e3, share = 100 * gbps / copy_gbps;
+        nlohmann::json row = {{"op", c.op},        {"recipe", c.recipe},
+                              {"M", s.m},          {"N", s.n},
+                              {"K", s.k},          {"E", s.e},
+                              {"split", "uneven"}, {"us", timing.us},
+                              {"gbps", gbps},      {"spread_pct", timing.spread_pct},
+                              {"pct_copy", share}};
+        std::string versus;
+        const auto found = peers.find(case_name(c.op, c.recipe, s.m, s.n, s.k, s.e));
+        if (found != peers.end())
+            for (const auto& [peer, us] : found->second) {
+                row["vs"][peer] = us / timing.us;
+                versus += fmt::format("{}{} {:.1f}x", versus.empty() ? "" : ", ", peer, us / timing.us);
+            }
+        if (sweep != nullptr) row["sweep"] = sweep;
+        table.add({c.op, c.recipe, fmt::format("{}, {}, {}, {}", s.m, s.n, s.k, s.e), fmt::format("{:.1f}", timing.us),
+                   fmt::format("{:.1f}%", timing.spread_pct), fmt::format("{:.0f}", gbps),
+                   fmt::format("{:.0f}%", share), versus});
+        rows.push_back(std::move(row));
+    }
+};
+
+// All cases of a shape in turn, round after round.
+void bench_shape(DeviceStopwatch& stopwatch, Device device, const ProductShape& shape, int repetitions,
+                 const std::function<bool(const DeviceCase&)>& wanted, const char* sweep, Report& report) {
+    const DeviceShape tensors(stopwatch, device, shape);
+    const Execution on = tensors.execution();
+    std::vector<const DeviceCase*> cases;
+    for (const DeviceCase& c : tensors.cases())
+        if (wanted(c)) cases.push_back(&c);
+    std::vector<std::vector<double>> us(cases.size());
+    for (const DeviceCase* c : cases) c->call(on);  // warm up
+    synchronize(device);
+    for (int i = 0; i < repetitions; ++i)
+        for (std::size_t j = 0; j < cases.size(); ++j) us[j].push_back(stopwatch.us([&] { cases[j]->call(on); }));
+    for (std::size_t j = 0; j < cases.size(); ++j) report.add(*cases[j], shape, timing_of(us[j]), sweep);
+}
+
+}  // namespace
+
+int bench_device_kernels(const DeviceBenchArguments& arguments) {
+    const Device device = parse_device(arguments.device);
+    const auto wanted = [&](const DeviceCase& c) {
+        return arguments.ops.empty() ||
+               std::find(arguments.ops.begin(), arguments.ops.end(), c.op) != arguments.ops.end();
+    };
+    Peers peers = read_peers(arguments.peers);
+    check_before_timing(device, arguments.quick ? 2 : 6);
+    DeviceStopwatch stopwatch(device);
+    const int repetitions = arguments.quick ? 5 : 15;
+    std::vector<double> copies;
+    for (int i = 0; i < repetitions + 2; ++i) copies.push_back(stopwatch.copy_us(std::size_t{1} << 30));
+    const double copy = 2.0 * static_cast<double>(std::size_t{1} << 30) / timing_of(copies).us / 1e3;
+    const std::vector<DeviceInfo> present = gpus();
+    const DeviceInfo& gpu = present.at(static_cast<std::size_t>(device.index));
+    fmt::print(
+        "{}, driver {}; copy {:.0f} GB/s (read and written, measured in this run)\n"
+        "bf16 to e4m3; bytes counted: each input read once, each output written once; caches cold\n\n",
+        gpu.name, gpu.driver, copy);
+    Report report{copy, std::move(peers)};
+    for (const ProductShape& shape : bench_cases::product_shapes) {
+        if (shape.name == "cpu") continue;
+        if (arguments.quick && shape.name != "llama4-e16" && shape.name != "deepseek-16b") continue;
+        bench_shape(stopwatch, device, shape, repetitions, wanted, nullptr, report);
+    }
+    if (arguments.sweeps) {  // equal bytes by group count, and by tokens: what the plots show
+        const auto plotted = [&](const DeviceCase& c) { return wanted(c) && c.op.rfind("weights", 0) != 0; };
+        for (const std::int64_t e : {1, 4, 16, 64, 128})
+            bench_shape(stopwatch, device, {"sweep", "", 32768, 2048, 4096, e}, repetitions, plotted, "E", report);
+        for (const std::int64_t m : {512, 2048, 8192, 32768, 131072})
+            bench_shape(stopwatch, device, {"sweep", "", m, 2048, 4096, 16}, repetitions, plotted, "M", report);
+    }
+    report.table.print();
+    nlohmann::json results;
+    results["stamp"] = stamp(arguments.command);
+    results["stamp"].update({{"gpu", gpu.name},
+                             {"driver", gpu.driver},
+                             {"copy_gbps", copy},
+                             {"table", fmt::format("sm90, {} entries", tune::table_for("sm90").entries().size())}});
+    results["rows"] = report.rows;
+    write_results(arguments.json, results);
+    return 0;
+}
+
+}  // namespace octet::tool
