@@ -12,6 +12,7 @@
 #include <ucontext.h>
 #endif
 #if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
 #endif
 
@@ -49,6 +50,10 @@ public:
                 throw std::bad_alloc();
             }
         }
+#if defined(__SANITIZE_ADDRESS__)
+        // A fiber that was left for good, as after an error, has not taken its guards off the stack.
+        __asan_unpoison_memory_region(stack_, stack_bytes);
+#endif
         entry_ = entry;
         argument_ = argument;
 #if defined(__x86_64__)
