@@ -1,5 +1,7 @@
 // The expert product of a training step, as GroupedLinear (octet/linear.hpp) makes it, with memory from torch: nothing
-// lives longer than a call but what is returned.
+// lives longer than a call but what is returned, and what does not is taken in one piece.
+#include <algorithm>
+
 #include "octet/error.hpp"
 #include "operators.hpp"
 
@@ -32,92 +34,115 @@ QuantizeOptions options_for(const Recipe& recipe, Format format) {
     return {recipe.scaling(), format, recipe.scale_rounding, recipe.mx_mode};
 }
 
-// The weights in 8 bits for the products that are asked for, from one visit.
-void cast(const Weights& weights, const Recipe& recipe, const QuantizedTensors* forward,
-          const QuantizedTensors* dgrad) {
-    const auto& [w, k_last, experts, k, n] = weights;
-    const QuantizedView forward_view = forward ? forward->view() : QuantizedView{};
-    const QuantizedView dgrad_view = dgrad ? dgrad->view() : QuantizedView{};
-    const Call call(w, weight_workspace_bytes(device_of(w), experts, w.size(1), w.size(2)));
-    quantize_weights(view_of("the weights", w), options_for(recipe, recipe.format), k_last ? forward_view : dgrad_view,
-                     k_last ? dgrad_view : forward_view, call.on());
+std::size_t workspace_bytes(const Weights& weights) {
+    return weight_workspace_bytes(device_of(weights.w), weights.experts, weights.w.size(1), weights.w.size(2));
 }
 
-QuantizedTensors cast_like(const Weights& weights, const Recipe& recipe, Product product) {
+QuantizedShape cast_shape(const Weights& weights, const Recipe& recipe, Product product) {
     const bool forward = product == Product::forward;
-    return weights_like(weights.w, forward ? weights.n : weights.k, forward ? weights.k : weights.n,
-                        options_for(recipe, recipe.format), Scales::of_products);
+    return weights_shape(options_for(recipe, recipe.format), weights.experts, forward ? weights.n : weights.k,
+                         forward ? weights.k : weights.n);
 }
 
-// x [M, reduction] times the weights of each group. `rows` is x in 8 bits, or null for plain products.
-void multiply(const Tensor& x, const QuantizedTensors* rows, const Weights& weights, const Recipe& recipe,
-              Product product, const Groups& groups, const std::optional<Tensor>& given,
-              const std::optional<Tensor>& given_scale, const Tensor& out) {
-    const bool forward = product == Product::forward;
-    const ProductOptions options{Update::overwrite, recipe.accumulation};
-    const TensorView y = view_of("the output", out);
-    if (rows == nullptr) {
-        const Call call(x);
-        const bool gpu = x.is_cuda();  // whose products read whole tensors, along the last axis
-        const Tensor tokens = gpu ? ::torch::stable::contiguous(x) : with_dense_rows(x);
-        if (reduces_last(weights, product) || gpu) {
-            Tensor w = weights.w;
-            if (!reduces_last(weights, product)) w = ::torch::stable::transpose(w, 1, 2);
-            if (gpu) w = ::torch::stable::contiguous(w);
-            octet::grouped_forward(view_of("a", tokens), view_of("w", w), groups, y, options, call.on());
-        } else {
-            octet::grouped_dgrad(view_of("dy", tokens), view_of("w", weights.w), groups, y, options, call.on());
-        }
-        return;
-    }
-    std::optional<QuantizedTensors> made;
-    if (!given.has_value()) {
-        made = cast_like(weights, recipe, product);
-        cast(weights, recipe, forward ? &*made : nullptr, forward ? nullptr : &*made);
-    }
-    const Operand w = made ? made->operand() : operand_of("the cast weights", *given, given_scale, recipe.scaling());
-    const Call call(x);
-    if (forward) {
-        octet::grouped_forward(rows->operand(), w, groups, y, options, call.on());
-    } else {
-        octet::grouped_dgrad(rows->operand(), w, groups, y, options, call.on());
-    }
+// The weights in 8 bits for the products that are asked for (not null), from one visit.
+void cast(const Weights& weights, const Recipe& recipe, const QuantizedView& forward, const QuantizedView& dgrad,
+          const Execution& on) {
+    quantize_weights(view_of("the weights", weights.w), options_for(recipe, recipe.format),
+                     weights.k_last ? forward : dgrad, weights.k_last ? dgrad : forward, on);
 }
 
-// x in 8 bits along its rows, along tokens, or both from one visit.
-struct Orientations {
-    std::optional<QuantizedTensors> rows, columns;
-    const QuantizedTensors* rows_or_null() const { return rows ? &*rows : nullptr; }
+// Weights that were cast before, or none.
+struct Given {
+    const std::optional<Tensor>&data, &scale;
 };
 
-Orientations quantize_tokens(const Tensor& x, const Groups& groups, const QuantizeOptions& options, bool wants_rows,
-                             bool wants_columns) {
-    Orientations out;
-    if (!wants_rows && !wants_columns) return out;
-    const std::int64_t tokens = x.size(0), features = x.size(1);
-    const Device device = device_of(x);
-    const std::int64_t alignment = token_alignment(options.scaling, device);
-    if (wants_rows) out.rows = rows_like(x, options, Scales::of_products);
-    if (wants_columns)
-        out.columns = columns_like(x, tokens, features, groups.count, alignment, options, Scales::of_products);
-    const Call call(x, token_workspace_bytes(device, tokens, features, groups.count));
-    const TensorView view = view_of("the tokens", x);
-    if (wants_rows && wants_columns) {
-        octet::quantize_pair(view, groups, alignment, options, out.rows->view(), out.columns->view(), call.on());
-    } else if (wants_rows) {
-        octet::quantize_rows(view, options, out.rows->view(), call.on());
+// What a product in 8 bits needs besides its output: x along its rows, and the weights where they were not given.
+struct ProductMemory {
+    QuantizedShape rows, weights;
+    bool casts_weights;
+
+    ProductMemory(const Recipe& recipe, Format format, std::int64_t tokens, const Weights& w, Product product,
+                  const Given& given)
+        : rows(rows_shape(options_for(recipe, format), tokens, product == Product::forward ? w.k : w.n)),
+          weights(cast_shape(w, recipe, product)),
+          casts_weights(!given.data.has_value()) {}
+    std::size_t bytes() const { return bytes_of(rows) + weight_bytes(); }
+    std::size_t weight_bytes() const { return casts_weights ? bytes_of(weights) : 0; }
+};
+
+// rows [M, reduction], in 8 bits, times the weights of each group.
+void multiply(const QuantizedView& rows, const Weights& weights, const Recipe& recipe, Product product,
+              const Groups& groups, const ProductMemory& memory, const Given& given, const Tensor& out, Call& call) {
+    const bool forward = product == Product::forward;
+    const Operand x(rows, recipe.scaling());
+    Operand w = x;
+    if (memory.casts_weights) {
+        const QuantizedView made = take(call, memory.weights, device_of(weights.w));
+        cast(weights, recipe, forward ? made : QuantizedView{}, forward ? QuantizedView{} : made, call.on());
+        w = Operand(made, recipe.scaling());
     } else {
-        octet::quantize_columns(view, groups, alignment, options, out.columns->view(), call.on());
+        w = operand_of("the cast weights", *given.data, given.scale, recipe.scaling());
     }
-    return out;
+    const auto product_of = forward ? octet::grouped_forward : octet::grouped_dgrad;
+    product_of(x, w, groups, view_of("the output", out), {Update::overwrite, recipe.accumulation}, call.on());
+}
+
+// x [M, reduction] times the weights of each group, neither of them cast.
+void multiply_plain(const Tensor& x, const Weights& weights, const Recipe& recipe, Product product,
+                    const Groups& groups, const Tensor& out, const Call& call) {
+    const ProductOptions options{Update::overwrite, recipe.accumulation};
+    const TensorView y = view_of("the output", out);
+    const bool gpu = x.is_cuda();  // whose products read whole tensors, along the last axis
+    const Tensor tokens = gpu ? ::torch::stable::contiguous(x) : x;
+    if (!gpu && !reduces_last(weights, product)) {
+        octet::grouped_dgrad(view_of("dy", tokens), view_of("w", weights.w), groups, y, options, call.on());
+        return;
+    }
+    Tensor w = weights.w;
+    if (!reduces_last(weights, product)) w = ::torch::stable::transpose(w, 1, 2);
+    if (gpu) w = ::torch::stable::contiguous(w);
+    octet::grouped_forward(view_of("a", tokens), view_of("w", w), groups, y, options, call.on());
+}
+
+// x in 8 bits along its rows, along tokens, or both from one visit: whichever is not null.
+void quantize_tokens(const Tensor& x, const Groups& groups, const QuantizeOptions& options, const QuantizedView& rows,
+                     const QuantizedView& columns, const Execution& on) {
+    const TensorView view = view_of("the tokens", x);
+    const std::int64_t alignment = token_alignment(options.scaling, view.device);
+    if (columns.data.null()) {
+        octet::quantize_rows(view, options, rows, on);
+    } else if (rows.data.null()) {
+        octet::quantize_columns(view, groups, alignment, options, columns, on);
+    } else {
+        octet::quantize_pair(view, groups, alignment, options, rows, columns, on);
+    }
+}
+
+QuantizedShape token_columns_shape(const Tensor& x, const QuantizeOptions& options, const Groups& groups) {
+    return columns_shape(options, x.size(0), x.size(1), groups.count, token_alignment(options.scaling, device_of(x)));
 }
 
 // What forward leaves for the weight gradient: the tokens in 8 bits, as bytes, or nothing where A itself serves.
-Two kept_of(const Tensor& like, const Orientations& tokens) {
-    if (!tokens.columns) return {allocate(like, Format::f32, {0}), allocate(like, Format::f32, {0})};
-    const Tensor& scale = tokens.columns->product_scale();
-    return {as_bytes(tokens.columns->data), tokens.columns->scaling == Scaling::mx ? as_bytes(scale) : scale};
-}
+struct Kept {
+    Tensor data, scale;
+    QuantizedView view{};
+
+    Kept(const Tensor& a, const Recipe& recipe, const Groups& groups, bool wanted)
+        : data(nothing(a, wanted)), scale(nothing(a, wanted)) {
+        if (!wanted) return;
+        const QuantizedShape shape = token_columns_shape(a, options_for(recipe, recipe.format), groups);
+        const bool mx = recipe.scaling() == Scaling::mx;
+        data = allocate_bytes(a, shape.data, Contents::zeroed);
+        scale = mx ? allocate_bytes(a, shape.scale, Contents::zeroed)
+                   : allocate(a, Format::f32, shape.scale, Contents::zeroed);
+        view =
+            view_at(shape, view_of_bytes(data, recipe.format).data,
+                    mx ? view_of_bytes(scale, Format::e8m0).data : view_of("the kept scale", scale).data, device_of(a));
+    }
+
+private:
+    static Tensor nothing(const Tensor& a, bool wanted) { return wanted ? a : allocate(a, Format::f32, {0}); }
+};
 
 Operand operand_of_kept(const Tensor& kept, const Tensor& scale, const Recipe& recipe) {
     const TensorView data = view_of_bytes(kept, recipe.format);
@@ -138,93 +163,140 @@ void check_tokens(const char* what, const Tensor& x, const char* axis, std::int6
 }
 
 // The weight gradient [E, K, N], laid out as the weights are.
-Tensor weight_gradient(const Tensor& dy, const Operand& dy_columns, const Operand& a_columns, const Weights& weights,
-                       const Recipe& recipe, const Groups& groups) {
+Tensor weight_gradient(std::int64_t tokens, const Operand& dy, const Operand& a, const Weights& weights,
+                       const Recipe& recipe, const Groups& groups, const Call& call) {
     const auto& [w, k_last, experts, k, n] = weights;
     const Shape strides = k_last ? Shape{n * k, 1, k} : Shape{k * n, n, 1};
     Tensor db = allocate_strided(w, format_of("the weights", w), {experts, k, n}, strides, Contents::unset);
-    if (dy.size(0) == 0) return ::torch::stable::zero_(db);
+    if (tokens == 0) return ::torch::stable::zero_(db);
     TensorView out = view_of("db", db);
     out.extents = k_last ? Extents{experts, n, k} : Extents{experts, k, n};
     const std::int64_t alignment = wgrad_in_8_bits(recipe) ? token_alignment(recipe.scaling(), out.device) : 1;
-    const Call call(dy);
-    octet::grouped_wgrad(k_last ? dy_columns : a_columns, k_last ? a_columns : dy_columns, groups, alignment, out,
+    octet::grouped_wgrad(k_last ? dy : a, k_last ? a : dy, groups, alignment, out,
                          {Update::overwrite, recipe.accumulation}, call.on());
     return db;
 }
 
-}  // namespace
+// y = a . b for one or two weights, a cast once.
+struct ForwardResult {
+    std::vector<Tensor> y;
+    Kept kept;
+};
 
-Three grouped_mm(Tensor a, Tensor b, Tensor ends, Text recipe_text, Text out, bool keep, std::optional<Tensor> given,
-                 std::optional<Tensor> given_scale, std::optional<Tensor>, std::optional<Tensor>) {
-    const Recipe recipe = parse_recipe(recipe_text);
-    const Weights weights = weights_of(b);
+ForwardResult forward(const Tensor& a, const std::vector<const Tensor*>& bs, const Tensor& ends, const Text& text,
+                      const Text& out, bool keep, const Given& given) {
+    const Recipe recipe = parse_recipe(text);
     const Groups groups = groups_of(ends);
-    check_tokens("A", a, "in-features", weights.k, b, groups);
+    std::vector<Weights> weights;
+    for (const Tensor* b : bs) {
+        weights.push_back(weights_of(*b));
+        check_tokens("A", a, "in-features", weights.back().k, *b, groups);
+    }
     const Tensor x = with_dense_rows(a);
-    Orientations cast_a;
-    if (recipe.quantizes())
-        cast_a = quantize_tokens(x, groups, options_for(recipe, recipe.format), true, keep && wgrad_in_8_bits(recipe));
-    Tensor y = allocate(a, parse_format(out), {a.size(0), weights.n}, Contents::zeroed);
-    multiply(x, cast_a.rows_or_null(), weights, recipe, Product::forward, groups, given, given_scale, y);
-    return std::tuple_cat(std::tuple(y), kept_of(a, cast_a));
+    const Device device = device_of(a);
+    ForwardResult result{{}, Kept(a, recipe, groups, keep && wgrad_in_8_bits(recipe))};
+    for (const Weights& w : weights)
+        result.y.push_back(allocate(a, parse_format(out), {a.size(0), w.n}, Contents::zeroed));
+    if (!recipe.quantizes()) {
+        const Call call(a);
+        for (std::size_t i = 0; i < weights.size(); ++i)
+            multiply_plain(x, weights[i], recipe, Product::forward, groups, result.y[i], call);
+        return result;
+    }
+    std::vector<ProductMemory> memory;
+    std::size_t workspace = token_workspace_bytes(device, a.size(0), a.size(1), groups.count), bytes = 0;
+    for (const Weights& w : weights) {
+        memory.emplace_back(recipe, recipe.format, a.size(0), w, Product::forward, given);
+        workspace = std::max(workspace, workspace_bytes(w));
+        bytes += memory.back().weight_bytes();
+    }
+    Call call(a, aligned(workspace) + bytes_of(memory[0].rows) + bytes);
+    call.take_workspace(workspace);
+    const QuantizedView rows = take(call, memory[0].rows, device);
+    quantize_tokens(x, groups, options_for(recipe, recipe.format), rows, result.kept.view, call.on());
+    for (std::size_t i = 0; i < weights.size(); ++i)
+        multiply(rows, weights[i], recipe, Product::forward, groups, memory[i], given, result.y[i], call);
+    return result;
 }
 
-std::tuple<Tensor, Tensor, Tensor, Tensor> grouped_mm_dual(Tensor a, Tensor b0, Tensor b1, Tensor ends,
-                                                           Text recipe_text, Text out, bool keep) {
-    const Recipe recipe = parse_recipe(recipe_text);
-    const Groups groups = groups_of(ends);
-    const Weights weights[] = {weights_of(b0), weights_of(b1)};
-    check_tokens("A", a, "in-features", weights[0].k, b0, groups);
-    check_tokens("A", a, "in-features", weights[1].k, b1, groups);
-    const Tensor x = with_dense_rows(a);
-    Orientations cast_a;
-    if (recipe.quantizes())
-        cast_a = quantize_tokens(x, groups, options_for(recipe, recipe.format), true, keep && wgrad_in_8_bits(recipe));
-    Tensor y[2];
-    for (const int i : {0, 1}) {
-        y[i] = allocate(a, parse_format(out), {a.size(0), weights[i].n}, Contents::zeroed);
-        multiply(x, cast_a.rows_or_null(), weights[i], recipe, Product::forward, groups, std::nullopt, std::nullopt,
-                 y[i]);
-    }
-    return std::tuple_cat(std::tuple(y[0], y[1]), kept_of(a, cast_a));
+}  // namespace
+
+Three grouped_mm(Tensor a, Tensor b, Tensor ends, Text recipe, Text out, bool keep, std::optional<Tensor> given,
+                 std::optional<Tensor> given_scale, std::optional<Tensor>, std::optional<Tensor>) {
+    const ForwardResult result = forward(a, {&b}, ends, recipe, out, keep, {given, given_scale});
+    return {result.y[0], result.kept.data, result.kept.scale};
+}
+
+std::tuple<Tensor, Tensor, Tensor, Tensor> grouped_mm_dual(Tensor a, Tensor b0, Tensor b1, Tensor ends, Text recipe,
+                                                           Text out, bool keep) {
+    const std::optional<Tensor> none;
+    const ForwardResult result = forward(a, {&b0, &b1}, ends, recipe, out, keep, {none, none});
+    return {result.y[0], result.y[1], result.kept.data, result.kept.scale};
 }
 
 Two grouped_mm_backward(Tensor dy, Tensor b, Tensor ends, Text recipe_text, Tensor kept,
                         std::optional<Tensor> kept_scale, bool wants_a, bool wants_b, Text a_format,
-                        std::optional<Tensor> given, std::optional<Tensor> given_scale) {
+                        std::optional<Tensor> given_data, std::optional<Tensor> given_scale) {
     const Recipe recipe = parse_recipe(recipe_text);
     const Weights weights = weights_of(b);
     const Groups groups = groups_of(ends);
     check_tokens("the gradient", dy, "out-features", weights.n, b, groups);
     const Tensor x = with_dense_rows(dy);
-    const bool columns_in_8_bits = wants_b && wgrad_in_8_bits(recipe);
-    Orientations cast_dy;
-    if (recipe.quantizes())
-        cast_dy = quantize_tokens(x, groups, options_for(recipe, recipe.gradient_format), wants_a, columns_in_8_bits);
-    Tensor da =
-        allocate(dy, parse_format(a_format), wants_a ? Shape{dy.size(0), weights.k} : Shape{0}, Contents::zeroed);
-    if (wants_a) multiply(x, cast_dy.rows_or_null(), weights, recipe, Product::dgrad, groups, given, given_scale, da);
-    cast_dy.rows.reset();
-    if (!wants_b) return {da, allocate(dy, Format::f32, {0})};
-    if (columns_in_8_bits) {
-        require(kept_scale.has_value(), "the weight gradient was asked for and forward kept no scale");
-        const Operand a = operand_of_kept(kept, *kept_scale, recipe);
-        return {da, weight_gradient(dy, cast_dy.columns->operand(), a, weights, recipe, groups)};
+    const std::int64_t tokens = dy.size(0);
+    const Shape da_shape = wants_a ? Shape{tokens, weights.k} : Shape{0};
+    Tensor da = allocate(dy, parse_format(a_format), da_shape, Contents::zeroed);
+    const auto plain_wgrad = [&](const Call& call) {
+        const bool gpu = dy.is_cuda();
+        const Tensor a = gpu ? ::torch::stable::contiguous(kept) : with_dense_rows(kept);
+        const Tensor gradient = gpu ? ::torch::stable::contiguous(x) : x;
+        return weight_gradient(tokens, view_of("dy", gradient), view_of("a", a), weights, recipe, groups, call);
+    };
+    const auto nothing = [&] { return allocate(dy, Format::f32, {0}); };
+    if (!recipe.quantizes()) {
+        const Call call(dy);
+        if (wants_a) multiply_plain(x, weights, recipe, Product::dgrad, groups, da, call);
+        return {da, wants_b ? plain_wgrad(call) : nothing()};
     }
-    const Tensor plain_a = dy.is_cuda() ? ::torch::stable::contiguous(kept) : with_dense_rows(kept);
-    const Tensor plain_dy = dy.is_cuda() ? ::torch::stable::contiguous(x) : x;
-    return {da, weight_gradient(dy, view_of("dy", plain_dy), view_of("a", plain_a), weights, recipe, groups)};
+
+    const bool casts_columns = wants_b && wgrad_in_8_bits(recipe);
+    require(!casts_columns || kept_scale.has_value(), "the weight gradient was asked for and forward kept no scale");
+    const Device device = device_of(dy);
+    const Given given{given_data, given_scale};
+    const QuantizeOptions options = options_for(recipe, recipe.gradient_format);
+    const ProductMemory memory(recipe, recipe.gradient_format, tokens, weights, Product::dgrad, given);
+    const QuantizedShape columns = token_columns_shape(x, options, groups);
+    const std::size_t workspace =
+        std::max(token_workspace_bytes(device, tokens, weights.n, groups.count), workspace_bytes(weights));
+    Call call(dy, aligned(workspace) + (wants_a ? memory.bytes() : 0) + (casts_columns ? bytes_of(columns) : 0));
+    call.take_workspace(workspace);
+    const QuantizedView row_view = wants_a ? take(call, memory.rows, device) : QuantizedView{};
+    const QuantizedView column_view = casts_columns ? take(call, columns, device) : QuantizedView{};
+    if (wants_a || casts_columns) quantize_tokens(x, groups, options, row_view, column_view, call.on());
+    if (wants_a) multiply(row_view, weights, recipe, Product::dgrad, groups, memory, given, da, call);
+    if (!wants_b) return {da, nothing()};
+    if (!casts_columns) return {da, plain_wgrad(call)};
+    const Operand a = operand_of_kept(kept, *kept_scale, recipe);
+    return {da, weight_gradient(tokens, {column_view, recipe.scaling()}, a, weights, recipe, groups, call)};
 }
 
 std::tuple<Tensor, Tensor, Tensor, Tensor> cast_weights(Tensor b, Text recipe_text) {
     const Recipe recipe = parse_recipe(recipe_text);
     require(recipe.quantizes(), "the recipe ", recipe_text, " has no weights in 8 bits to cast");
     const Weights weights = weights_of(b);
-    const QuantizedTensors forward = cast_like(weights, recipe, Product::forward);
-    const QuantizedTensors dgrad = cast_like(weights, recipe, Product::dgrad);
-    cast(weights, recipe, &forward, &dgrad);
-    return {forward.data, forward.product_scale(), dgrad.data, dgrad.product_scale()};
+    const auto make = [&](Product product) {
+        const QuantizedShape shape = cast_shape(weights, recipe, product);
+        return std::pair(allocate(b, shape.options.format, shape.data), allocate(b, shape.scale_format(), shape.scale));
+    };
+    const auto view = [&](Product product, const std::pair<Tensor, Tensor>& made) {
+        return view_at(cast_shape(weights, recipe, product), made.first.data_ptr(), made.second.data_ptr(),
+                       device_of(b));
+    };
+    const auto forward = make(Product::forward), dgrad = make(Product::dgrad);
+    const std::size_t workspace = workspace_bytes(weights);
+    Call call(b, workspace);
+    call.take_workspace(workspace);
+    cast(weights, recipe, view(Product::forward, forward), view(Product::dgrad, dgrad), call.on());
+    return {forward.first, forward.second, dgrad.first, dgrad.second};
 }
 
 }  // namespace octet::torch_binding

@@ -23,6 +23,16 @@ std::size_t weight_workspace(const Tensor& w) {
     return weight_workspace_bytes(device_of(w), w.size(0), w.size(1), w.size(2));
 }
 
+// A call whose memory is its workspace.
+struct WorkspaceCall : Call {
+    WorkspaceCall(const Tensor& tensor, std::size_t bytes) : Call(tensor, bytes) { take_workspace(bytes); }
+};
+
+QuantizedTensors columns_of(const Tensor& x, std::int64_t tokens, std::int64_t features, const Tensor& ends,
+                            std::int64_t alignment, const QuantizeOptions& options) {
+    return {x, columns_shape(options, tokens, features, ends.numel(), alignment), Contents::zeroed};
+}
+
 WeightOrientation orientation_of(const Text& text) {
     require(text == "along_k" || text == "along_n", "orientation '", text, "' was given, expected along_k or along_n");
     return text == "along_k" ? WeightOrientation::along_k : WeightOrientation::along_n;
@@ -45,8 +55,9 @@ Codes codes_of(const Tensor& data, const Tensor& scale, const Text& scaling) {
 
 Three quantize_rows(Tensor x, Text scaling, Text format, Text scale_rounding, Text mx_mode) {
     const QuantizeOptions options = options_of(scaling, format, scale_rounding, mx_mode);
-    const QuantizedTensors out = rows_like(x, options, Scales::both);
-    const Call call(x, token_workspace_bytes(device_of(x), x.size(0), x.size(1), 1));
+    need_matrix("x", x);
+    const QuantizedTensors out(x, rows_shape(options, x.size(0), x.size(1)));
+    const WorkspaceCall call(x, token_workspace_bytes(device_of(x), x.size(0), x.size(1), 1));
     octet::quantize_rows(view_of("x", with_dense_rows(x)), options, out.view(), call.on());
     return three(out);
 }
@@ -55,8 +66,8 @@ Three quantize_columns(Tensor x, Tensor ends, std::int64_t alignment, Text scali
                        Text mx_mode) {
     need_matrix("x", x);
     const QuantizeOptions options = options_of(scaling, format, scale_rounding, mx_mode);
-    const QuantizedTensors out = columns_like(x, x.size(0), x.size(1), ends.numel(), alignment, options, Scales::both);
-    const Call call(x, token_workspace(x, x.size(0), x.size(1), ends));
+    const QuantizedTensors out = columns_of(x, x.size(0), x.size(1), ends, alignment, options);
+    const WorkspaceCall call(x, token_workspace(x, x.size(0), x.size(1), ends));
     octet::quantize_columns(view_of("x", with_dense_rows(x)), groups_of(ends), alignment, options, out.view(),
                             call.on());
     return three(out);
@@ -67,11 +78,9 @@ Six quantize_columns_dual(Tensor x0, Tensor x1, Tensor ends, std::int64_t alignm
     need_matrix("x0", x0);
     need_matrix("x1", x1);
     const QuantizeOptions options = options_of(scaling, format, scale_rounding, mx_mode);
-    const auto like = [&](const Tensor& x) {
-        return columns_like(x, x.size(0), x.size(1), ends.numel(), alignment, options, Scales::both);
-    };
-    const QuantizedTensors out0 = like(x0), out1 = like(x1);
-    const Call call(x0, token_workspace(x0, x0.size(0), x0.size(1) + x1.size(1), ends));
+    const QuantizedTensors out0 = columns_of(x0, x0.size(0), x0.size(1), ends, alignment, options);
+    const QuantizedTensors out1 = columns_of(x1, x1.size(0), x1.size(1), ends, alignment, options);
+    const WorkspaceCall call(x0, token_workspace(x0, x0.size(0), x0.size(1) + x1.size(1), ends));
     octet::quantize_columns_dual(view_of("x0", with_dense_rows(x0)), view_of("x1", with_dense_rows(x1)),
                                  groups_of(ends), alignment, options, out0.view(), out1.view(), call.on());
     return six(out0, out1);
@@ -80,10 +89,10 @@ Six quantize_columns_dual(Tensor x0, Tensor x1, Tensor ends, std::int64_t alignm
 Six quantize_pair(Tensor x, Tensor ends, std::int64_t alignment, Text scaling, Text format, Text scale_rounding,
                   Text mx_mode) {
     const QuantizeOptions options = options_of(scaling, format, scale_rounding, mx_mode);
-    const QuantizedTensors rows = rows_like(x, options, Scales::both);
-    const QuantizedTensors columns =
-        columns_like(x, x.size(0), x.size(1), ends.numel(), alignment, options, Scales::both);
-    const Call call(x, token_workspace(x, x.size(0), x.size(1), ends));
+    need_matrix("x", x);
+    const QuantizedTensors rows(x, rows_shape(options, x.size(0), x.size(1)));
+    const QuantizedTensors columns = columns_of(x, x.size(0), x.size(1), ends, alignment, options);
+    const WorkspaceCall call(x, token_workspace(x, x.size(0), x.size(1), ends));
     octet::quantize_pair(view_of("x", with_dense_rows(x)), groups_of(ends), alignment, options, rows.view(),
                          columns.view(), call.on());
     return six(rows, columns);
@@ -93,8 +102,8 @@ Three quantize_transposed(Tensor x, Tensor ends, std::int64_t alignment, Text sc
                           Text mx_mode) {
     need_matrix("x", x);
     const QuantizeOptions options = options_of(scaling, format, scale_rounding, mx_mode);
-    const QuantizedTensors out = columns_like(x, x.size(1), x.size(0), ends.numel(), alignment, options, Scales::both);
-    const Call call(x, token_workspace(x, x.size(1), x.size(0), ends));
+    const QuantizedTensors out = columns_of(x, x.size(1), x.size(0), ends, alignment, options);
+    const WorkspaceCall call(x, token_workspace(x, x.size(1), x.size(0), ends));
     octet::quantize_transposed(view_of("x", with_dense_rows(x)), groups_of(ends), alignment, options, out.view(),
                                call.on());
     return three(out);
@@ -103,9 +112,9 @@ Three quantize_transposed(Tensor x, Tensor ends, std::int64_t alignment, Text sc
 Six quantize_weights(Tensor w, Text scaling, Text format, Text scale_rounding, Text mx_mode) {
     need_experts(w);
     const QuantizeOptions options = options_of(scaling, format, scale_rounding, mx_mode);
-    const QuantizedTensors along_k = weights_like(w, w.size(1), w.size(2), options, Scales::both);
-    const QuantizedTensors along_n = weights_like(w, w.size(2), w.size(1), options, Scales::both);
-    const Call call(w, weight_workspace(w));
+    const QuantizedTensors along_k(w, weights_shape(options, w.size(0), w.size(1), w.size(2)));
+    const QuantizedTensors along_n(w, weights_shape(options, w.size(0), w.size(2), w.size(1)));
+    const WorkspaceCall call(w, weight_workspace(w));
     octet::quantize_weights(view_of("w", with_dense_rows(w)), options, along_k.view(), along_n.view(), call.on());
     return six(along_k, along_n);
 }
@@ -114,9 +123,8 @@ Three quantize_weights_along(Tensor w, Text orientation, Text scaling, Text form
     need_experts(w);
     const bool along_k = orientation_of(orientation) == WeightOrientation::along_k;
     const QuantizeOptions options = options_of(scaling, format, scale_rounding, mx_mode);
-    const QuantizedTensors out =
-        weights_like(w, w.size(along_k ? 1 : 2), w.size(along_k ? 2 : 1), options, Scales::both);
-    const Call call(w, weight_workspace(w));
+    const QuantizedTensors out(w, weights_shape(options, w.size(0), w.size(along_k ? 1 : 2), w.size(along_k ? 2 : 1)));
+    const WorkspaceCall call(w, weight_workspace(w));
     octet::quantize_weights(view_of("w", with_dense_rows(w)), options, along_k ? out.view() : QuantizedView{},
                             along_k ? QuantizedView{} : out.view(), call.on());
     return three(out);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <numeric>
 
 #include "octet/error.hpp"
@@ -45,6 +46,13 @@ Extents extents_of(const char* what, const Tensor& tensor) {
     return extents;
 }
 
+// torch gives a tensor of no elements no memory; Octet's checks read a null pointer as a tensor that is missing.
+void* address_of(const Tensor& tensor) {
+    static std::max_align_t nothing;
+    void* const data = tensor.data_ptr();
+    return data == nullptr && tensor.numel() == 0 ? &nothing : data;
+}
+
 Shape contiguous_strides(const Shape& shape) {
     Shape strides(shape.size(), 1);
     for (std::size_t axis = shape.size(); axis-- > 1;)
@@ -52,22 +60,32 @@ Shape contiguous_strides(const Shape& shape) {
     return strides;
 }
 
-// Data and scales of the given shapes; `contents` is for operands along tokens, whose end no group may reach.
-QuantizedTensors quantized_like(const Tensor& like, const QuantizeOptions& options, const Shape& data,
-                                const Shape& scales, Scales wanted, Contents contents) {
-    QuantizedTensors out;
-    out.scaling = options.scaling;
-    const bool mx = options.scaling == Scaling::mx;
-    out.has_scale = mx || wanted == Scales::both;
-    out.has_inverse = !mx;
-    const auto scales_or_none = [&](bool made, Format format) {
-        if (made) return allocate(like, format, scales, contents);
-        return wanted == Scales::both ? allocate(like, format, {0}) : Tensor();
-    };
-    out.data = allocate(like, options.format, data, contents);
-    out.scale = scales_or_none(out.has_scale, mx ? Format::e8m0 : Format::f32);
-    out.inverse = scales_or_none(out.has_inverse, Format::f32);
-    return out;
+std::int64_t elements_of(const Shape& shape) {
+    return std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
+}
+
+Tensor allocate_number(const Tensor& like, std::int32_t dtype, std::int64_t element_bytes, const Shape& shape,
+                       const Shape& strides, Contents contents) {
+    std::int32_t device_type = 0;
+    STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_type(like.get(), &device_type));
+    AtenTensorHandle handle = nullptr;
+    STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_empty_strided(static_cast<std::int64_t>(shape.size()), shape.data(),
+                                                           strides.data(), dtype, device_type, like.get_device_index(),
+                                                           &handle));
+    Tensor tensor(handle);
+    const std::int64_t bytes = elements_of(shape) * element_bytes;
+    if (contents == Contents::zeroed && bytes != 0 && tensor.is_cpu())
+        std::memset(tensor.data_ptr(), 0, static_cast<std::size_t>(bytes));
+    return tensor;
+}
+
+Extents extents_of(const Shape& shape) {
+    Extents extents;
+    extents.rank = static_cast<int>(shape.size());
+    const Shape strides = contiguous_strides(shape);
+    std::copy(shape.begin(), shape.end(), extents.shape.begin());
+    std::copy(strides.begin(), strides.end(), extents.strides.begin());
+    return extents;
 }
 
 }  // namespace
@@ -87,11 +105,7 @@ Format format_of(const char* what, const Tensor& tensor) {
 }
 
 TensorView view_of(const char* what, const Tensor& tensor) {
-    void* data = tensor.data_ptr();
-    // torch gives a tensor of no elements no memory; Octet's checks read a null pointer as a tensor that is missing.
-    static std::max_align_t nothing;
-    if (data == nullptr && tensor.numel() == 0) data = &nothing;
-    return {data, format_of(what, tensor), extents_of(what, tensor), device_of(tensor)};
+    return {address_of(tensor), format_of(what, tensor), extents_of(what, tensor), device_of(tensor)};
 }
 
 Groups groups_of(const Tensor& ends) {
@@ -103,16 +117,11 @@ Groups groups_of(const Tensor& ends) {
 
 Tensor allocate_strided(const Tensor& like, Format format, const Shape& shape, const Shape& strides,
                         Contents contents) {
-    std::int32_t device_type = 0;
-    STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_type(like.get(), &device_type));
-    AtenTensorHandle handle = nullptr;
-    STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_empty_strided(static_cast<std::int64_t>(shape.size()), shape.data(),
-                                                           strides.data(), dtype_number(format), device_type,
-                                                           like.get_device_index(), &handle));
-    Tensor tensor(handle);
-    if (contents == Contents::zeroed && tensor.is_cpu() && tensor.numel() != 0)
-        std::memset(tensor.data_ptr(), 0, static_cast<std::size_t>(tensor.numel() * bytes_of(format)));
-    return tensor;
+    return allocate_number(like, dtype_number(format), bytes_of(format), shape, strides, contents);
+}
+
+Tensor allocate_bytes(const Tensor& like, const Shape& shape, Contents contents) {
+    return allocate_number(like, aoti_torch_dtype_uint8(), 1, shape, contiguous_strides(shape), contents);
 }
 
 Tensor allocate(const Tensor& like, Format format, const Shape& shape, Contents contents) {
@@ -136,48 +145,49 @@ QuantizeOptions options_of(const std::string& scaling, const std::string& format
     return {parse_scaling(scaling), parse_format(format), parse_scale_rounding(scale_rounding), parse_mx_mode(mx_mode)};
 }
 
-QuantizedView QuantizedTensors::view() const {
-    return {view_of("data", data), has_scale ? view_of("scale", scale) : TensorView{},
-            has_inverse ? view_of("inverse", inverse) : TensorView{}};
+QuantizedShape rows_shape(const QuantizeOptions& options, std::int64_t tokens, std::int64_t features) {
+    const std::int64_t block = block_of(options.scaling);
+    return {options, {tokens, features}, block == 0 ? Shape{tokens} : Shape{tokens, ceil_div(features, block)}};
 }
 
-QuantizedTensors rows_like(const Tensor& x, const QuantizeOptions& options, Scales scales) {
-    require(x.dim() == 2, "x has ", x.dim(), " axes, expected 2: [tokens, features]");
-    const std::int64_t tokens = x.size(0), features = x.size(1), block = block_of(options.scaling);
-    const Shape scale_shape = block == 0 ? Shape{tokens} : Shape{tokens, ceil_div(features, block)};
-    return quantized_like(x, options, {tokens, features}, scale_shape, scales, Contents::unset);
-}
-
-QuantizedTensors columns_like(const Tensor& x, std::int64_t tokens, std::int64_t features, std::int64_t groups,
-                              std::int64_t alignment, const QuantizeOptions& options, Scales scales) {
+QuantizedShape columns_shape(const QuantizeOptions& options, std::int64_t tokens, std::int64_t features,
+                             std::int64_t groups, std::int64_t alignment) {
     const std::int64_t block = block_of(options.scaling);
     require(alignment >= 1 && (block == 0 || alignment % block == 0), "groups were asked to start on multiples of ",
             alignment, ", expected a positive multiple of ", std::max<std::int64_t>(block, 1));
     const std::int64_t padded = padded_bound(tokens, groups, alignment);
-    const Shape scale_shape = block == 0 ? Shape{groups, features} : Shape{features, padded / block};
-    return quantized_like(x, options, {features, padded}, scale_shape, scales, Contents::zeroed);
+    return {options, {features, padded}, block == 0 ? Shape{groups, features} : Shape{features, padded / block}};
 }
 
-QuantizedTensors weights_like(const Tensor& w, std::int64_t rows, std::int64_t reduction,
-                              const QuantizeOptions& options, Scales scales) {
-    const std::int64_t experts = w.size(0), block = block_of(options.scaling);
-    Shape scale_shape = {experts, rows};
-    if (options.scaling == Scaling::blockwise)
-        scale_shape = {experts, ceil_div(rows, block), ceil_div(reduction, block)};
-    if (options.scaling == Scaling::mx) scale_shape = {experts, rows, ceil_div(reduction, block)};
-    return quantized_like(w, options, {experts, rows, reduction}, scale_shape, scales, Contents::unset);
+QuantizedShape weights_shape(const QuantizeOptions& options, std::int64_t experts, std::int64_t rows,
+                             std::int64_t reduction) {
+    const std::int64_t block = block_of(options.scaling);
+    Shape scale = {experts, rows};
+    if (options.scaling == Scaling::blockwise) scale = {experts, ceil_div(rows, block), ceil_div(reduction, block)};
+    if (options.scaling == Scaling::mx) scale = {experts, rows, ceil_div(reduction, block)};
+    return {options, {experts, rows, reduction}, scale};
 }
 
-Tensor as_bytes(const Tensor& tensor) {
-    std::array<StableIValue, 2> stack{::torch::stable::detail::from(tensor),
-                                      ::torch::stable::detail::from(::torch::headeronly::ScalarType::Byte)};
-    STABLE_TORCH_ERROR_CODE_CHECK(torch_call_dispatcher("aten::view", "dtype", stack.data(), TORCH_ABI_VERSION));
-    return ::torch::stable::detail::to<Tensor>(stack[0]);
+QuantizedTensors::QuantizedTensors(const Tensor& like, const QuantizedShape& shape, Contents contents)
+    : data(allocate(like, shape.options.format, shape.data, contents)),
+      scale(allocate(like, shape.scale_format(), shape.scale, contents)),
+      inverse(allocate(like, Format::f32, shape.options.scaling == Scaling::mx ? Shape{0} : shape.scale, contents)),
+      has_inverse(shape.options.scaling != Scaling::mx) {}
+
+QuantizedView QuantizedTensors::view() const {
+    return {view_of("data", data), view_of("scale", scale), has_inverse ? view_of("inverse", inverse) : TensorView{}};
+}
+
+QuantizedView view_at(const QuantizedShape& shape, void* data, void* scale, Device device) {
+    const TensorView elements(data, shape.options.format, extents_of(shape.data), device);
+    const TensorView scales(scale, shape.scale_format(), extents_of(shape.scale), device);
+    if (shape.options.scaling == Scaling::mx) return {elements, scales, {}};
+    return {elements, {}, scales};
 }
 
 TensorView view_of_bytes(const Tensor& tensor, Format format) {
     require(dtype_number(tensor) == aoti_torch_dtype_uint8(), "what was kept of a product is not bytes");
-    return {tensor.data_ptr(), format, extents_of("what was kept", tensor), device_of(tensor)};
+    return {address_of(tensor), format, extents_of("what was kept", tensor), device_of(tensor)};
 }
 
 Operand operand_of(const char* what, const Tensor& data, const std::optional<Tensor>& scale, Scaling scaling) {
@@ -188,19 +198,45 @@ Operand operand_of(const char* what, const Tensor& data, const std::optional<Ten
     return {ConstQuantizedView(elements, {}, scales), scaling};
 }
 
-Call::Call(const Tensor& tensor, std::size_t workspace_bytes) {
-    if (!tensor.is_cuda()) {
+Call::Call(const Tensor& tensor, std::size_t memory_bytes) {
+    if (tensor.is_cuda()) {
+        const std::int32_t device = tensor.get_device_index();
+        guard_.emplace(device);
+        require(aoti_torch_get_current_cuda_stream != nullptr, "this torch has no CUDA streams");
+        STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_get_current_cuda_stream(device, &on_.stream));
+    } else {
         on_.threads = static_cast<int>(::torch::stable::get_num_threads());  // as torch.set_num_threads says
-        return;
     }
-    const std::int32_t device = tensor.get_device_index();
-    guard_.emplace(device);
-    require(aoti_torch_get_current_cuda_stream != nullptr, "this torch has no CUDA streams");
-    STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_get_current_cuda_stream(device, &on_.stream));
-    if (workspace_bytes == 0) return;
-    workspace_ = allocate(tensor, Format::e8m0, {static_cast<std::int64_t>(workspace_bytes)});
-    on_.workspace = workspace_->data_ptr();
-    on_.workspace_bytes = workspace_bytes;
+    if (memory_bytes == 0) return;
+    const bool gpu = tensor.is_cuda();  // whose allocator aligns by itself
+    memory_ = allocate_bytes(tensor, {static_cast<std::int64_t>(memory_bytes + (gpu ? 0 : memory_alignment))});
+    next_ = static_cast<std::byte*>(memory_->data_ptr());
+    next_ += aligned(reinterpret_cast<std::uintptr_t>(next_)) - reinterpret_cast<std::uintptr_t>(next_);
+}
+
+void* Call::take(std::size_t bytes) {
+    void* const here = next_;
+    next_ += aligned(bytes);
+    return here;
+}
+
+void Call::take_workspace(std::size_t bytes) {
+    if (bytes == 0) return;
+    on_.workspace = take(bytes);
+    on_.workspace_bytes = bytes;
+}
+
+std::size_t bytes_of(const QuantizedShape& shape) {
+    // At least one byte each: a tensor of no elements has an address too.
+    const auto data = static_cast<std::size_t>(elements_of(shape.data));
+    const auto scale = static_cast<std::size_t>(elements_of(shape.scale) * bytes_of(shape.scale_format()));
+    return aligned(std::max<std::size_t>(data, 1)) + aligned(std::max<std::size_t>(scale, 1));
+}
+
+QuantizedView take(Call& call, const QuantizedShape& shape, Device device) {
+    void* const data = call.take(std::max<std::size_t>(static_cast<std::size_t>(elements_of(shape.data)), 1));
+    const std::int64_t scale = elements_of(shape.scale) * bytes_of(shape.scale_format());
+    return view_at(shape, data, call.take(std::max<std::size_t>(static_cast<std::size_t>(scale), 1)), device);
 }
 
 }  // namespace octet::torch_binding

@@ -36,45 +36,65 @@ Tensor allocate_strided(const Tensor& like, Format format, const Shape& shape, c
 // The same elements, with a last axis that steps by 1 and rows that do not overlap: a copy only where they are not so.
 Tensor with_dense_rows(const Tensor& tensor);
 
-// 8-bit elements as uint8 and back: what autograd keeps is bytes to it, not numbers that could have a gradient.
-Tensor as_bytes(const Tensor& tensor);
+// 8-bit elements as uint8: what autograd keeps is bytes to it, not numbers that could have a gradient.
+Tensor allocate_bytes(const Tensor& like, const Shape& shape, Contents contents = Contents::unset);
 TensorView view_of_bytes(const Tensor& tensor, Format format);
 
 QuantizeOptions options_of(const std::string& scaling, const std::string& format, const std::string& scale_rounding,
                            const std::string& mx_mode);
 
-// Quantized elements in torch's memory. mx has no inverse: it is a tensor of no elements.
+// What a quantizer writes: the shapes of the data and of a scale.
+struct QuantizedShape {
+    QuantizeOptions options;
+    Shape data, scale;
+
+    Format scale_format() const { return options.scaling == Scaling::mx ? Format::e8m0 : Format::f32; }
+};
+QuantizedShape rows_shape(const QuantizeOptions& options, std::int64_t tokens, std::int64_t features);
+QuantizedShape columns_shape(const QuantizeOptions& options, std::int64_t tokens, std::int64_t features,
+                             std::int64_t groups, std::int64_t alignment);
+QuantizedShape weights_shape(const QuantizeOptions& options, std::int64_t experts, std::int64_t rows,
+                             std::int64_t reduction);
+
+// Quantized elements in tensors of their own. mx has no inverse: it is a tensor of no elements.
 struct QuantizedTensors {
     Tensor data, scale, inverse;
-    Scaling scaling = Scaling::rowwise;
-    bool has_scale = true, has_inverse = true;
+    bool has_inverse;
 
+    QuantizedTensors(const Tensor& like, const QuantizedShape& shape, Contents contents = Contents::unset);
     QuantizedView view() const;
-    Operand operand() const { return {view(), scaling}; }
-    const Tensor& product_scale() const { return scaling == Scaling::mx ? scale : inverse; }
 };
 
-// Which of `scale` and `inverse` are made: products read one of them.
-enum class Scales { both, of_products };
-QuantizedTensors rows_like(const Tensor& x, const QuantizeOptions& options, Scales scales);
-QuantizedTensors columns_like(const Tensor& x, std::int64_t tokens, std::int64_t features, std::int64_t groups,
-                              std::int64_t alignment, const QuantizeOptions& options, Scales scales);
-QuantizedTensors weights_like(const Tensor& w, std::int64_t rows, std::int64_t reduction,
-                              const QuantizeOptions& options, Scales scales);
+// Data and the scale that products read, at two addresses: `inverse`, or `scale` for mx.
+QuantizedView view_at(const QuantizedShape& shape, void* data, void* scale, Device device);
 
 // An operand that a quantizer made earlier.
 Operand operand_of(const char* what, const Tensor& data, const std::optional<Tensor>& scale, Scaling scaling);
 
-// The device's current stream, made the current device while this lives, and a workspace from torch's allocator.
+// The device's current stream, and the device made the current one while this lives. `memory`, on a multiple of 256
+// bytes, comes from torch's allocator and goes back with this: what is launched on the stream by then may still use it.
 class Call {
 public:
-    explicit Call(const Tensor& tensor, std::size_t workspace_bytes = 0);
+    explicit Call(const Tensor& tensor, std::size_t memory_bytes = 0);
     const Execution& on() const { return on_; }
+    // The next `bytes` of the memory.
+    void* take(std::size_t bytes);
+    // The next `bytes` as a quantizer's workspace; it stays the workspace of later calls.
+    void take_workspace(std::size_t bytes);
 
 private:
     std::optional<::torch::stable::accelerator::DeviceGuard> guard_;
-    std::optional<Tensor> workspace_;
+    std::optional<Tensor> memory_;
+    std::byte* next_ = nullptr;
     Execution on_{};
 };
+
+constexpr std::size_t memory_alignment = 256;
+constexpr std::size_t aligned(std::size_t bytes) {
+    return (bytes + memory_alignment - 1) / memory_alignment * memory_alignment;
+}
+// What take() of a shape's data and scale needs.
+std::size_t bytes_of(const QuantizedShape& shape);
+QuantizedView take(Call& call, const QuantizedShape& shape, Device device);
 
 }  // namespace octet::torch_binding

@@ -56,8 +56,9 @@ def expected(a, w, ends, dy, recipe):
 
 
 def assert_close(ours, theirs, reduction, what):
-    """f32 accumulation, and one rounding (half of 2^-7) where the result is bf16."""
-    bound = 1e-6 * reduction**0.5 + (2**-8 if ours.dtype == torch.bfloat16 else 0)
+    """The bounds of docs/numerics.md: f32 accumulation, or that of Hopper's tensor cores, and one rounding (half of 2^-7) where
+    the result is bf16."""
+    bound = (2e-4 if ours.is_cuda else 1e-6 * reduction**0.5) + (2**-8 if ours.dtype == torch.bfloat16 else 0)
     error = (ours.detach().double() - theirs).norm() / theirs.norm()
     assert error <= bound, f"{what}: relative error {error:.2e}, expected at most {bound:.2e}"
 
