@@ -172,8 +172,11 @@ def where_time_goes(step):
     with profile(activities=[ProfilerActivity.CUDA]) as profiler:
         step()
         torch.cuda.synchronize()
-    kernels = sorted(profiler.key_averages(), key=lambda event: -event.device_time_total)[:24]
-    return {event.key[:90]: round(event.device_time_total / 1e3, 2) for event in kernels if event.device_time_total > 0}
+    names = {}
+    for event in profiler.key_averages():
+        name = event.key.split("<")[0].split("(")[0][:60]  # one kernel, whatever it was instantiated with
+        names[name] = names.get(name, 0.0) + event.device_time_total / 1e3
+    return {name: round(ms, 2) for name, ms in sorted(names.items(), key=lambda item: -item[1])[:30] if ms > 0}
 
 
 def losses(mode, layers, steps):

@@ -18,10 +18,9 @@ def _start(rank, port, function, *args):
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), RANK=str(rank), WORLD_SIZE=str(WORLD))
     torch.set_num_threads(1)
     dist.init_process_group("gloo", rank=rank, world_size=WORLD)
-    try:
-        function(rank, *args)
-    finally:
-        dist.destroy_process_group()
+    function(rank, *args)
+    dist.barrier()  # torch's own threads abort where one process is gone while the other still talks to it
+    dist.destroy_process_group()
 
 
 def spawn(function, *args):

@@ -4,7 +4,7 @@ torchao's and not part of this tree; fetch them from its repository (test/protot
     PYTHONPATH=bindings/torch:bindings/torch/tests python3 -m pytest -p torchao_shim \\
         test/prototype/moe_training/test_{fp8_grouped_mm,fp8_blockwise_grouped_mm,mxfp8_grouped_mm,tensor,training}.py
 
-They ask for a GPU. On a machine without one, OCTET_SHIM_DEVICE=cpu reads them with 'cuda' replaced."""
+They ask for a GPU. On a machine without one, OCTET_SHIM_DEVICE=cpu reads them with 'cuda' replaced and the sizes cut."""
 import importlib
 import os
 import re
@@ -60,7 +60,10 @@ if CPU:
 
     _changes = [(r'"cuda"', '"cpu"'), (r"\.cuda\(\)", ".cpu()"), (r"torch\.cuda\.is_available\(\)", "True"),
                 (r"is_sm_at_least_90\(\)", "True"), (r"torch\.cuda\.get_device_capability\(\)", "(9, 0)"),
-                (r'pytest\.importorskip\("triton".*\)', "")]
+                (r'pytest\.importorskip\("triton".*\)', ""),
+                # Sizes for a GPU, made those of a CPU.
+                (r"dim, hidden_dim = 5120, 8192", "dim, hidden_dim = 512, 768"), (r"batch, seq = 8, 2048", "batch, seq = 2, 256"),
+                (r"\(32768, 5120, 8192\), \(16640, 7168, 2048\)", "(2048, 640, 768), (1664, 512, 256)")]
 
     def _read_for_the_cpu(path):
         text = open(path).read()
