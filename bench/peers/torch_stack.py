@@ -9,6 +9,7 @@ import argparse
 import gc
 import json
 import os
+import subprocess
 import sys
 import time
 
@@ -185,6 +186,18 @@ def losses(mode, layers, steps):
     return [round(x, 4) for x in torch.stack([run_step(model, optimizer, corpus(step, 1, S)) for step in range(steps)]).tolist()]
 
 
+def plot(path):
+    """The losses of a file of results, one curve a mode, as an SVG beside it."""
+    with open(path) as file:
+        curves = json.load(file)["losses"]
+    data = "\n".join(f"${mode} << EOD\n" + "\n".join(map(str, values)) + "\nEOD" for mode, values in curves.items())
+    lines = ", ".join(f"${mode} using 0:1 with lines lw 1.5 title '{mode.replace('_', ' ')}'" for mode in curves)
+    image = os.path.splitext(path)[0] + "_losses.svg"
+    script = f"set terminal svg size 720,360 background 'white'\nset output '{image}'\nset xlabel 'step'\nset ylabel 'loss'\n{data}\nplot {lines}\n"
+    subprocess.run(["gnuplot"], input=script, text=True, check=True)
+    print("picture:", image)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--layers", type=int, default=4)
@@ -196,7 +209,10 @@ def main():
     parser.add_argument("--losses", type=int, default=0, help="losses of so many steps of each mode instead, of a small batch")
     parser.add_argument("--commit", default="unknown")
     parser.add_argument("--out", default="torch_stack.json")
+    parser.add_argument("--plot", help="draw the losses in this file of results, and do nothing else")
     arguments = parser.parse_args()
+    if arguments.plot:
+        return plot(arguments.plot)
     stamp = {"gpu": torch.cuda.get_device_name(), "cuda": torch.version.cuda, "torch": torch.__version__,
              "commit": arguments.commit, "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
              "command": " ".join(["bench/peers/torch_stack.py"] + sys.argv[1:])}

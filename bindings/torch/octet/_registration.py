@@ -270,7 +270,7 @@ class Saved:
             part, db = torch.ops.octet.grouped_mm_backward.default(dy, weights[i], ends, ctx.recipe, kept, kept_scale, wants_a,
                                                                    wants_b[i], ctx.a_format, *casts)
             if wants_a:
-                da = part if da is None else da + part
+                da = part if da is None else da.add_(part)
             if wants_b[i]:
                 dbs[i] = db
         return da, *dbs
