@@ -1,5 +1,5 @@
 // Tokens to the experts' order and back (octet/permute.hpp). Bytes: every row once in and once out, each token's rows
-// once for their sum. Bound by memory; a unit of 32 threads a row.
+// once for their sum. Bound by memory; a unit of 32 threads a row, or a piece of one.
 #pragma once
 
 #include "core/swiglu.hpp"
@@ -180,11 +180,15 @@ struct CombineKernel {
 
     template <class Thread>
     OCTET_GPU static void run(Thread& t, const Params& p, Shared&) {
-        const i64 step = static_cast<i64>(t.blocks()) * (threads / unit);
-        for (i64 token = static_cast<i64>(t.block()) * (threads / unit) + t.thread() / unit; token < p.order.tokens;
-             token += step)
-            for (i32 column = (t.thread() % unit) * 8; column < p.columns; column += unit * 8)
-                sum_eight(t, p, token, column);
+        // A unit takes 256 columns of a token at a time: a few tokens are work for many units too.
+        const i64 step = static_cast<i64>(t.blocks()) * (threads / unit),
+                  pieces = (p.columns + unit * 8 - 1) / (unit * 8);
+        for (i64 item = static_cast<i64>(t.block()) * (threads / unit) + t.thread() / unit;
+             item < p.order.tokens * pieces; item += step) {
+            const i64 token = item / pieces;
+            const i32 column = (static_cast<i32>(item - token * pieces) * unit + t.thread() % unit) * 8;
+            if (column < p.columns) sum_eight(t, p, token, column);
+        }
     }
 
 private:

@@ -61,7 +61,7 @@ void combine_tokens(Runner& runner, const TokenOrder& order, ConstTensorView row
         p.aligned = p.aligned && detail::rows_aligned(addend);
         ++p.addends;
     }
-    const i64 blocks = detail::blocks_of_rows(order.tokens);
+    const i64 blocks = detail::blocks_of_rows(order.tokens * ceil_div(y.size(1), 256));
     detail::with_input(rows.format, [&](auto in) {
         detail::with_input(y.format, [&](auto out) {
             runner.template launch<CombineKernel<typename decltype(in)::type, typename decltype(out)::type>>(blocks, p);
