@@ -403,6 +403,7 @@ int large() {
     run_both("one group", 9000, 1500, {9000}, 16, 0, 1);
     run_both("one group, two visits", 50000, 264, {50000}, 128, 0, 1);
     run_both("uneven groups", 9000, 2048, uneven_ends(9000, 7, 1, 3), 16, 0, 7);
+    run_both("512 groups", 20000, 1408, uneven_ends(20000, 512, 1, 6), 16, 0, 512);
     run_both("many groups", 8000, 1408, uneven_ends(8000, 200, 1, 4), 128, 0, 200);
     {
         std::vector<std::int32_t> ends = {200, 300000, 300001, 300001, 524700, 525000};
@@ -419,18 +420,22 @@ int large() {
     cudaStream_t stream;
     checked(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate");
     const Execution on{.stream = stream, .workspace = workspace.data(), .workspace_bytes = workspace.bytes()};
-    unsigned long long first[3] = {};
+    unsigned long long first[4] = {};
     int differing = 0;
-    for (int i = 0; i < 100; ++i) {
-        columns.data.fill(i);
+    for (int i = 0; i < 100; ++i) {  // the columns of a pair, and alone
+        columns.data.fill(0x11);
         cuda::quantize_pair(view, groups, alignment, options, rows.view, columns.view, on);
         checked(cudaStreamSynchronize(stream), "quantize_pair");
-        std::vector<unsigned char> gap;
-        const unsigned long long now[3] = {hash_of(rows.data), hash_of(columns.scale), hash_of(rows.scale)};
+        const unsigned long long now[4] = {hash_of(rows.data), hash_of(rows.scale), hash_of(columns.data),
+                                           hash_of(columns.scale)};
         if (i == 0) std::memcpy(first, now, sizeof now);
-        differing += std::memcmp(first, now, sizeof now) != 0;
+        columns.data.fill(0x11);
+        cuda::quantize_columns(view, groups, alignment, options, columns.view, on);
+        checked(cudaStreamSynchronize(stream), "quantize_columns");
+        differing += std::memcmp(first, now, sizeof now) != 0 || hash_of(columns.data) != first[2] ||
+                     hash_of(columns.scale) != first[3];
     }
-    std::printf("%s: 100 repetitions of pair, %d differ\n", differing ? "FAILED" : "ok", differing);
+    std::printf("%s: 100 repetitions of pair and of columns, %d differ\n", differing ? "FAILED" : "ok", differing);
     failures += differing != 0;
     columns.data.fill(0);
     cudaGraph_t graph;
@@ -738,8 +743,10 @@ int main(int argc, char** argv) try {
         };
         if (key("rows_vectors")) tuning.rows_vectors = value;
         if (key("fused_share")) tuning.fused_share = value;
-        if (key("fused_pair_share")) tuning.fused_pair_share = value;
-        if (key("alternate_mb")) tuning.alternate_bytes = static_cast<i64>(value) << 20;
+        if (key("fused_pair_columns")) tuning.fused_pair_columns = value;
+        if (key("short_groups")) tuning.short_groups = value;
+        if (key("pair_rows")) tuning.pair_rows = value;
+        if (key("neighbours")) tuning.neighbours = value;
         if (key("lag_mb")) tuning.lag_bytes = static_cast<i64>(value) << 20;
         if (key("tile_blocks")) tuning.tile_blocks = value;
         if (key("every")) every = value != 0;

@@ -133,6 +133,21 @@ OCTET_GPU u32 fold_lanes(Thread& t, u32 word) {
     return word;
 }
 
+// The largest magnitudes of two rows, each folded over a thread's eight elements, over `lanes` neighbours: as f32
+// bits, in each of them.
+template <class In, int lanes, class Thread>
+OCTET_GPU void peaks_of_two(Thread& t, u32 a, u32 b, u32 (&peaks)[2]) {
+    if constexpr (In::words == 4) {  // both in one word
+        const u32 both =
+            fold_lanes<In, lanes>(t, t.max_u16x2(t.permute_bytes(a, b, 0x5410u), t.permute_bytes(a, b, 0x7632u)));
+        peaks[0] = both << 16;
+        peaks[1] = both & 0xFFFF0000u;
+    } else {
+        peaks[0] = fold_lanes<In, lanes>(t, a);
+        peaks[1] = fold_lanes<In, lanes>(t, b);
+    }
+}
+
 // Eight elements times one multiplier, to 8 bits.
 template <class Codec, class In, class Thread>
 OCTET_GPU Vec8 encode_eight(Thread& t, const Eight<In>& x, float scale) {

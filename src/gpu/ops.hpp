@@ -4,6 +4,8 @@
 //     runner.workspace(bytes)                       -> device memory that lives until the call's kernels are done
 //     runner.template resident<Kernel>()            -> blocks of the kernel that run at once
 //     runner.template launch<Kernel>(blocks, params)
+//     runner.template launch_next<Kernel>(blocks, params)       may begin before the call's last kernel has ended, and
+//                                                               waits for it itself (await_earlier)
 //     runner.template launch_together<Kernel>(blocks, params)   all blocks at once: they wait for each other
 //
 // The CUDA backend and the emulator tests are two Runners. Arguments have been checked.
@@ -13,6 +15,7 @@
 #include "gpu/layout.hpp"
 #include "gpu/plan.hpp"
 #include "gpu/rows.hpp"
+#include "gpu/rows_and_peaks.hpp"
 #include "gpu/tiles.hpp"
 #include "gpu/transposed.hpp"
 #include "gpu/tuning.hpp"
@@ -155,9 +158,9 @@ Plan make_plan(Runner& runner, PlanParams p, const WorkspaceSize& size) {
     p.plan = place_plan(size, runner.workspace(size.bytes()));
     p.slabs = size.slabs;
     p.column_words = size.column_words;
-    p.row_words = size.row_words;
-    const i64 words = size.slabs + size.column_words + size.row_words;
-    runner.template launch<PlanKernel>(std::clamp<i64>(ceil_div(words, PlanKernel::threads * 4), 1, 264), p);
+    p.peak_vectors = size.peak_vectors;
+    const i64 stores = size.slabs + size.column_words + size.peak_vectors;
+    runner.template launch<PlanKernel>(std::clamp<i64>(ceil_div(stores, PlanKernel::threads * 2), 1, 264), p);
     return p.plan;
 }
 
@@ -182,54 +185,127 @@ struct TileJob {
     TileParams params{};
 };
 
-template <class Kernel, class Runner>
-void launch_tiles(Runner& runner, const TileJob& job, bool with_rows) {
-    constexpr i64 tile = Kernel::tile;
-    TileParams p = job.params;
-    p.groups = job.groups;
+inline void count_column_tiles(TileParams& p) {
+    constexpr i64 tile = 128;
     p.columns_in_all = p.operand[0].columns + p.operand[1].columns;
     p.operand[0].column_tiles = static_cast<u32>(ceil_div(p.operand[0].columns, tile));
     p.operand[1].column_tiles = static_cast<u32>(ceil_div(p.operand[1].columns, tile));
     p.column_tiles = p.operand[0].column_tiles + p.operand[1].column_tiles;
+}
 
-    const i64 blocks = runner.template resident<Kernel>();
+inline PlanParams plan_of(const TileJob& job) {
     PlanParams plan{};
     plan.ends = job.ends;
     plan.groups = job.groups;
     plan.rows = job.rows;
     plan.uniform_rows = job.uniform_rows;
     plan.alignment = job.alignment;
-    plan.tile_rows = tile;
-    plan.chunk_rows = Kernel::chunk;
-    plan.column_tiles = p.column_tiles;
-    plan.exchange = !Kernel::exchanges ? 0 : with_rows ? 2 : 1;
-    plan.rest = with_rows && job.ends;
-    // How far second visits stay behind the first: enough that nobody waits, little enough for the cache.
-    const QuantizerTuning& tuning = runner.tuning();
-    const i64 row_bytes = std::max<i64>(1, p.columns_in_all * bytes_of(job.input));
-    const i64 all = job.ends ? job.rows : job.uniform_rows;
-    const i64 share = with_rows ? tuning.fused_pair_share : tuning.fused_share;
-    plan.fused_tiles = share == 0 ? 0 : blocks / share;
-    plan.lag = tuning.lag_bytes / row_bytes;
-    plan.alternate_rows = tuning.alternate_bytes / row_bytes;
-    const i64 slab_bytes =
-        std::max<i64>(1, std::min(all, ceil_div(2 * all, job.ends ? job.groups : 1)) * tile * bytes_of(job.input));
-    p.lead = static_cast<u32>(std::clamp<i64>(tuning.lag_bytes / slab_bytes, 1, p.column_tiles));
-    const i64 all_rows = job.ends ? job.rows : job.groups * job.uniform_rows;
-    const WorkspaceSize size = plan.exchange == 0 ? ranges_workspace(job.groups)
-                               : with_rows        ? pair_workspace(all_rows, p.columns_in_all, job.groups)
-                                                  : columns_workspace(p.columns_in_all, p.column_tiles, job.groups);
-    p.group_row_slots = job.ends ? 0 : job.uniform_rows;
-    p.plan = make_plan(runner, plan, size);
+    plan.tile_rows = 128;
+    plan.column_tiles = job.params.column_tiles;
+    return plan;
+}
 
-    // No more blocks than there can be items.
-    const i64 row_tiles = job.ends ? ceil_div(padded_bound(job.rows, job.groups, job.alignment), tile) + job.groups + 1
-                                   : job.groups * ceil_div(job.uniform_rows, tile);
-    const i64 used = std::clamp<i64>(2 * row_tiles * p.column_tiles, 1, blocks);
-    if (plan.exchange)
-        runner.template launch_together<Kernel>(used, p);
+// No more blocks than there can be items.
+inline i64 tile_blocks(const TileJob& job, i64 resident) {
+    const i64 row_tiles = job.ends ? ceil_div(padded_bound(job.rows, job.groups, job.alignment), 128) + job.groups + 1
+                                   : job.groups * std::max<i64>(1, ceil_div(job.uniform_rows, 128));
+    return std::clamp<i64>(2 * row_tiles * job.params.column_tiles, 1, resident);
+}
+
+template <class Kernel, class Runner>
+void launch_tiles(Runner& runner, TileJob job, bool with_rows) {
+    TileParams& p = job.params;
+    count_column_tiles(p);
+    p.groups = job.groups;
+    const i64 blocks = tile_blocks(job, runner.template resident<Kernel>());
+    PlanParams plan = plan_of(job);
+    plan.rest = with_rows && job.ends;
+    if constexpr (!Kernel::exchanges) {
+        p.plan = make_plan(runner, plan, ranges_workspace(job.groups));
+        runner.template launch_next<Kernel>(blocks, p);
+    } else {
+        plan.exchange = plan.empty_groups = p.waits = 1;
+        const QuantizerTuning& tuning = runner.tuning();
+        p.neighbours = static_cast<u32>(std::min(tuning.neighbours, Kernel::most_neighbours));
+        plan.fused_tiles = static_cast<u32>(tuning.fused_share == 0 ? 0 : blocks / tuning.fused_share);
+        // How far second visits stay behind the first: enough that nobody waits, little enough for the cache.
+        const i64 all = job.ends ? job.rows : job.uniform_rows;
+        const i64 slab_bytes = std::max<i64>(1, all * Kernel::tile * bytes_of(job.input));
+        p.lead = static_cast<u32>(std::clamp<i64>(tuning.lag_bytes / slab_bytes, 1, p.column_tiles));
+        p.plan =
+            make_plan(runner, plan,
+                      columns_workspace(job.rows, p.columns_in_all, p.column_tiles, job.groups, bytes_of(job.input)));
+        runner.template launch_together<Kernel>(blocks, p);
+    }
+}
+
+template <class In, class Codec, class Runner>
+void launch_rows_and_peaks(Runner& runner, const TileJob& job) {
+    const TileParams& p = job.params;
+    RowsAndPeaksParams rows{};
+    rows.x = p.operand[0].x;
+    rows.data = p.row_data;
+    for (int i = 0; i < 2; ++i) {
+        rows.x_stride[i] = p.operand[0].x_stride[i];
+        rows.data_stride[i] = p.row_data_stride[i];
+    }
+    rows.scale = p.row_scale;
+    rows.rule = p.rule;
+    rows.groups = job.groups;
+    rows.rows = job.rows;
+    rows.columns = p.operand[0].columns;
+    rows.aligned = p.operand[0].aligned;
+    rows.plan = p.plan;
+    const auto go = [&](auto vectors) {
+        using Kernel = RowsAndPeaksKernel<In, Codec, decltype(vectors)::value>;
+        if (rows.rows == 0) return;
+        // Whole waves of blocks, of as few rows as the handing in of maxima is worth.
+        const i64 resident = runner.template resident<Kernel>();
+        const i64 waves = std::max<i64>(1, rows.rows / (resident * runner.tuning().pair_rows));
+        rows.rows_a_block = round_up(ceil_div(rows.rows, resident * waves), Kernel::batch);
+        runner.template launch_next<Kernel>(ceil_div(rows.rows, rows.rows_a_block), rows);
+    };
+    const i64 vectors = ceil_div(rows.columns, RowsAndPeaksKernel<In, Codec, 1>::reach);
+    if (vectors <= 1)
+        go(std::integral_constant<int, 1>{});
+    else if (vectors <= 2)
+        go(std::integral_constant<int, 2>{});
+    else if (vectors <= 3)
+        go(std::integral_constant<int, 3>{});
+    else if (vectors <= 4)
+        go(std::integral_constant<int, 4>{});
     else
-        runner.template launch<Kernel>(used, p);
+        go(std::integral_constant<int, 8>{});
+}
+
+// Rows and columns with a scale each. Groups whose tiles can all be in hand at once are read once. Of the others, rows
+// come first, which finds the columns' scales too, then columns.
+template <class In, class Codec, class Runner>
+void rows_and_columns(Runner& runner, TileJob job) {
+    using Both = TilesKernel<In, Codec, TileScales::slab, true>;
+    using Columns = TilesKernel<In, Codec, TileScales::slab, false>;
+    TileParams& p = job.params;
+    count_column_tiles(p);
+    p.groups = job.groups;
+    p.given = 1;
+    PlanParams plan = plan_of(job);
+    plan.empty_groups = 1;
+    const QuantizerTuning& tuning = runner.tuning();
+    const i64 blocks = tile_blocks(job, runner.template resident<Both>());
+    const i64 likely = ceil_div(job.ends ? ceil_div(job.rows, std::max<i64>(1, job.groups)) : job.uniform_rows, 128);
+    plan.fused_tiles = static_cast<u32>(blocks);
+    plan.fused_rows = p.neighbours = static_cast<u32>(std::min(tuning.neighbours, Both::most_neighbours));
+    p.waits = p.column_tiles <= static_cast<u32>(tuning.fused_pair_columns) && likely <= plan.fused_rows &&
+              likely * p.column_tiles <= plan.fused_tiles;
+    plan.exchange = p.waits ? 2 : 0;
+    const WorkspaceSize size = pair_workspace(job.rows, p.columns_in_all, job.groups, bytes_of(job.input));
+    p.plan = make_plan(runner, plan, p.waits ? size : WorkspaceSize{size.groups, 0, size.column_words, 0});
+    // Experts are all alike; of tokens, some groups may be too large, and some rows nobody's.
+    if (job.ends || !p.waits) launch_rows_and_peaks<In, Codec>(runner, job);
+    if (p.waits)
+        runner.template launch_together<Both>(blocks, p);
+    else
+        runner.template launch_next<Columns>(tile_blocks(job, runner.template resident<Columns>()), p);
 }
 
 template <class Codec, class Runner>
@@ -239,7 +315,7 @@ void tiles(Runner& runner, TileJob& job, TileScales scales, bool with_rows) {
         switch (scales) {
             case TileScales::slab:
                 if (with_rows)
-                    launch_tiles<TilesKernel<In, Codec, TileScales::slab, true>>(runner, job, true);
+                    rows_and_columns<In, Codec>(runner, job);
                 else
                     launch_tiles<TilesKernel<In, Codec, TileScales::slab, false>>(runner, job, false);
                 break;
@@ -260,6 +336,11 @@ void tiles(Runner& runner, TileJob& job, TileScales scales, bool with_rows) {
                 break;
         }
     });
+}
+
+// Rows that no block can hold, where rows and columns have a scale each.
+inline bool too_long_together(const ConstTensorView& x, const QuantizeOptions& options) {
+    return options.scaling == Scaling::rowwise && x.size(x.rank() - 1) > RowsAndPeaksKernel<Bf16In, E4M3, 8>::reach;
 }
 
 inline TileScales scales_of(Scaling scaling) {
@@ -321,6 +402,10 @@ void quantize_columns(Runner& runner, ConstTensorView x0, ConstTensorView x1, Gr
 template <class Codec, class Runner>
 void quantize_pair(Runner& runner, ConstTensorView x, Groups groups, i64 alignment, const QuantizeOptions& options,
                    QuantizedView rows, QuantizedView columns) {
+    if (detail::too_long_together(x, options)) {
+        quantize_rows<Codec>(runner, x, options, rows);
+        return quantize_columns<Codec>(runner, x, {}, groups, alignment, options, columns, {});
+    }
     detail::TileJob job = detail::token_job(x, groups, alignment, options);
     detail::set_input(job.params.operand[0], x);
     detail::set_token_columns(job.params.operand[0], columns, alignment, options);
@@ -350,14 +435,21 @@ void quantize_transposed(Runner& runner, ConstTensorView x, Groups groups, i64 a
     const i64 blocks = groups.count * ceil_div(p.features, p.features_a_block);
     detail::with_input(x.format, [&](auto in) {
         using In = typename decltype(in)::type;
+        constexpr int most = In::words == 4 ? 8 : 4;
         switch (options.scaling) {
             case Scaling::rowwise:
-                runner.template launch<TransposedKernel<In, Codec, Scaling::rowwise>>(blocks, p);
+                // Short groups want many threads, long ones many loads a thread.
+                if (x.size(1) <= groups.count * runner.tuning().short_groups)
+                    runner.template launch_next<TransposedKernel<In, Codec, Scaling::rowwise, 4>>(blocks, p);
+                else
+                    runner.template launch_next<TransposedKernel<In, Codec, Scaling::rowwise, most>>(blocks, p);
                 break;
             case Scaling::blockwise:
-                runner.template launch<TransposedKernel<In, Codec, Scaling::blockwise>>(blocks, p);
+                runner.template launch_next<TransposedKernel<In, Codec, Scaling::blockwise, most>>(blocks, p);
                 break;
-            case Scaling::mx: runner.template launch<TransposedKernel<In, Codec, Scaling::mx>>(blocks, p); break;
+            case Scaling::mx:
+                runner.template launch_next<TransposedKernel<In, Codec, Scaling::mx, most>>(blocks, p);
+                break;
         }
     });
 }
@@ -368,6 +460,11 @@ void quantize_weights(Runner& runner, ConstTensorView w, const QuantizeOptions& 
     const bool square = options.scaling == Scaling::blockwise;
     const bool has_k = !along_k.data.null(), has_n = !along_n.data.null();
     if (has_k && !has_n && !square) return detail::rows<Codec>(runner, w, options, along_k);
+
+    if (has_k && has_n && detail::too_long_together(w, options)) {
+        quantize_weights<Codec>(runner, w, options, along_k, {});
+        return quantize_weights<Codec>(runner, w, options, {}, along_n);
+    }
 
     const int inner = options.scaling == Scaling::rowwise ? -1 : 2;
     detail::TileJob job;

@@ -4,14 +4,15 @@
 // that the main kernel shares between its blocks. Offsets that decrease or run past the last row are clamped: a bad
 // router gives wrong numbers, never a write out of bounds.
 //
-// Items are numbered so that blocks may take them in order. Where the tiles of a group, or of a group's column tile,
-// are no more than the blocks that run at once, they are fused: read once, and held until all of them have handed in
-// their maxima. A larger group is visited twice: first items read a tile for its maxima, second items read it again,
-// from the L2 cache where it is still there, and cast it. Second items wait until the first ones of their slab are
-// counted in; these have lower numbers, so nobody waits for ever, whatever else runs on the device. To have nobody wait
-// at all, and the cache still hold what was read first, second items follow some megabytes behind:
-//   - lagged: after the first items of the following groups, up to `lag` rows of them;
-//   - alternating (one group too large for the cache, scales along columns only): column tile by column tile.
+// Items are numbered. Blocks take them in order as they come by, or, where tiles wait for each other, block b of n
+// takes items b, b + n, ... Where a scale is a group's column's, the tiles of a group's column tile (a slab) are
+// neighbours:
+//   - fused: no more of them than there are blocks, so that all are in hand at once. They are read once, and held until
+//     all of them have handed in their maxima. Whoever holds the lowest item waits for nobody but blocks that hold
+//     higher items of the same slab, and these have nothing lower left to do: nobody waits for ever.
+//   - split: a larger slab is visited twice. First items read a tile for its maxima, second items read it again, from
+//     the cache where it is still there, and cast it. `lead` slabs of first items come before the second items of the
+//     first of them, so that nobody waits long; they have lower numbers, so nobody waits for ever.
 #pragma once
 
 #include "gpu/simt.hpp"
@@ -21,10 +22,9 @@ namespace octet::gpu {
 using namespace octet::simt;
 
 enum class GroupOrder : u32 {
-    once,   // nothing is exchanged: tiles are cast as they are read
-    fused,  // tiles wait for each other holding what they read
-    lagged,
-    alternating,
+    once,  // nothing is exchanged: tiles are cast as they are read
+    fused,
+    split,
 };
 
 struct Group {
@@ -33,21 +33,18 @@ struct Group {
     i64 position;      // rows of all groups before this one
     i32 rows;
     i32 padded_rows;
-    u32 row_tiles;       // of 128 rows, padding included
-    u32 row_chunks;      // first items down a column tile
-    u32 order;           // GroupOrder
-    u32 firsts_before;   // first items of the groups before this one
-    u32 seconds_before;  // second items of them
+    u32 row_tiles;  // padding included
+    u32 order;      // GroupOrder
 };
 
 struct Plan {
-    Group* group;      // [groups + 2]; the last but one holds the rows that nobody owns, the last only totals
-    u32* first_item;   // [groups + 2], ascending; the last one is the number of items
-    u32* second_item;  // [groups + 2], second visits of split groups, ascending
-    u32* ticket;       // the next item to take
-    u32* arrived;      // [slabs] tiles whose maxima are in
-    u32* column_amax;  // [groups, columns] f32 bits
-    u32* row_amax;     // [rows] f32 bits
+    Group* group;       // [groups + 1]; the last one holds the rows that nobody owns
+    u32* first_item;    // [groups + 2], ascending; the last one is the number of items
+    u32* ticket;        // items taken, past the first one of every block
+    u32* arrived;       // [slabs] tiles whose maxima are in
+    u32* column_amax;   // [groups, columns] f32 bits
+    Vec16* tile_peaks;  // [row tiles, column tiles, 128 columns] what fused tiles hand in
+    Vec16* row_peaks;   // [row tiles, column tiles, 128 rows] likewise
 };
 
 struct PlanParams {
@@ -57,189 +54,171 @@ struct PlanParams {
     i64 uniform_rows;
     i64 alignment;
     i32 tile_rows;  // 0: no items are wanted, only ranges
-    i32 chunk_rows;
     u32 column_tiles;
-    i64 lag;             // rows that first items are ahead by, where they do not
-    i64 fused_tiles;     // tiles that may wait for each other
-    i64 alternate_rows;  // groups of more rows than this alternate, where they may
-    i32 exchange;        // 0: tiles are on their own; 1: along columns, a slab is a group's column tile;
-                         // 2: along both, a slab is a group
-    i32 rest;            // 1: rows past the last group make items too
-    i64 slabs, column_words, row_words;  // to clear
+    u32 fused_tiles;   // a slab of more is split
+    u32 fused_rows;    // row tiles of a group that exchanges maxima along rows too
+    i32 exchange;      // 1: scales are a group's column's, and tiles exchange maxima for them; 2: a row's too
+    i32 empty_groups;  // 1: a group without rows has an item too, for its scales
+    i32 rest;          // 1: rows past the last group make items too
+    i64 slabs, column_words, peak_vectors;  // to clear
     Plan plan;
 };
 
 struct PlanKernel {
     static constexpr int threads = 256;
+    static constexpr int units = threads / unit;
     static constexpr int blocks_per_core = 1;
     using Params = PlanParams;
 
-    struct Three {
-        i64 value[3];
+    struct Sums {
+        u64 padded_rows, items;
     };
     struct Shared {
-        Three scan[2][threads];
+        u32 largest[units];
+        Sums sums[units];
     };
 
     template <class Thread>
     OCTET_GPU static void run(Thread& t, const Params& p, Shared& s) {
+        t.admit_later();
+        if (t.block() == 0) ranges_and_items(t, p, s);
         const i64 every = static_cast<i64>(t.blocks()) * threads;
         const i64 me = static_cast<i64>(t.block()) * threads + t.thread();
-        for (i64 i = me; i < p.slabs; i += every) t.store(p.plan.arrived + i, 0u);
+        OCTET_ROLLED
+        for (i64 i = me; i < p.peak_vectors; i += every) {
+            t.store(p.plan.tile_peaks + i, Vec16{{0, 0, 0, 0}});
+            if (p.exchange == 2) t.store(p.plan.row_peaks + i, Vec16{{0, 0, 0, 0}});
+        }
+        OCTET_ROLLED
         for (i64 i = me; i < p.column_words; i += every) t.store(p.plan.column_amax + i, 0u);
-        for (i64 i = me; i < p.row_words; i += every) t.store(p.plan.row_amax + i, 0u);
         if (me == 0) t.store(p.plan.ticket, 0u);
-        if (t.block() == 0) ranges_and_items(t, p, s);
-    }
-
-    OCTET_GPU static u32 first_items(const Params& p, const Group& group) {
-        const auto order = static_cast<GroupOrder>(group.order);
-        if (order == GroupOrder::once || order == GroupOrder::fused) return group.row_tiles * p.column_tiles;
-        return (group.row_chunks + (order == GroupOrder::alternating ? group.row_tiles : 0)) * p.column_tiles;
-    }
-    OCTET_GPU static u32 second_items(const Params& p, const Group& group) {
-        return static_cast<GroupOrder>(group.order) == GroupOrder::lagged ? group.row_tiles * p.column_tiles : 0;
+        OCTET_ROLLED
+        for (i64 i = me; i < p.slabs; i += every) t.store(p.plan.arrived + i, 0u);
     }
 
 private:
-    template <class Thread>
-    OCTET_GPU static i64 end_of(Thread& t, const Params& p, i64 g) {
-        if (!p.ends) return (g + 1) * p.uniform_rows;
-        const i64 end = t.load(p.ends + g);
-        return end < p.rows ? end : p.rows;
-    }
-
-    OCTET_GPU static void count_tiles(const Params& p, Group& group, bool owned) {
-        group.row_tiles = group.row_chunks = 0;
-        group.order = static_cast<u32>(GroupOrder::once);
-        if (p.tile_rows == 0 || (!owned && !p.rest)) return;
-        const i32 reach = group.padded_rows > group.rows ? group.padded_rows : group.rows;
-        group.row_tiles = static_cast<u32>((reach + p.tile_rows - 1) / p.tile_rows);
-        if (!p.exchange) return;
-        if (owned && group.row_tiles == 0) group.row_tiles = 1;  // an empty group has scales too
-        if (p.exchange == 1 && group.row_tiles <= 1) return;
-        group.order = static_cast<u32>(GroupOrder::fused);
-        if ((p.exchange == 2 ? static_cast<i64>(group.row_tiles) * p.column_tiles : group.row_tiles) <= p.fused_tiles)
-            return;
-        group.row_chunks = static_cast<u32>((group.rows + p.chunk_rows - 1) / p.chunk_rows);
-        group.order = static_cast<u32>(p.exchange == 1 && group.rows > p.alternate_rows ? GroupOrder::alternating
-                                                                                        : GroupOrder::lagged);
-    }
-
     // Each thread owns a run of neighbouring groups; scans over the threads join the runs.
     template <class Thread>
     OCTET_GPU static void ranges_and_items(Thread& t, const Params& p, Shared& s) {
         const i64 count = p.groups + 1, run = (count + threads - 1) / threads;
         const i64 from = t.thread() * run < count ? t.thread() * run : count;
         const i64 to = from + run < count ? from + run : count;
-        Group* groups = p.plan.group;
 
-        i64 largest = 0;
-        for (i64 g = from; g < to && g < p.groups; ++g) {
-            const i64 end = end_of(t, p, g);
-            largest = end > largest ? end : largest;
+        i64 begin = from * p.uniform_rows;
+        if (p.ends) {
+            u32 largest = 0;
+            OCTET_ROLLED
+            for (i64 g = from; g < to && g < p.groups; ++g) largest = larger(largest, end_of(t, p, g));
+            begin = largest_before(t, s, largest);
         }
-        largest = before(t, s, {{largest, 0, 0}}, true).value[0];
-        i64 end = largest;
-        Three sums{};  // padded rows, first and second items
+        i64 end = begin;
+        Sums sums{0, 0};
+        OCTET_ROLLED
         for (i64 g = from; g < to; ++g) {
-            const bool owned = g < p.groups;
-            i64 mine = owned ? end_of(t, p, g) : p.ends ? p.rows : end;
-            mine = mine > end ? mine : end;
-            Group group;
-            group.position = end;
-            group.begin = p.ends ? end : 0;
-            group.rows = static_cast<i32>(mine - end);
-            group.padded_begin = 0;
-            const u32 alignment = static_cast<u32>(p.alignment);
-            group.padded_rows =
-                owned ? static_cast<i32>((static_cast<u32>(group.rows) + alignment - 1) / alignment * alignment) : 0;
-            count_tiles(p, group, owned);
-            groups[g] = group;
-            end = mine;
-            sums.value[0] += group.padded_rows;
-            sums.value[1] += first_items(p, group);
-            sums.value[2] += second_items(p, group);
+            const Group group = describe(t, p, g, end);
+            end += group.rows;
+            sums.padded_rows += static_cast<u64>(group.padded_rows);
+            sums.items += items_of(p, group);
         }
-        sums = before(t, s, sums, false);
-        i64 padded = sums.value[0], firsts = sums.value[1], seconds = sums.value[2];
+        sums = sums_before(t, s, sums);
+        end = begin;
+        OCTET_ROLLED
         for (i64 g = from; g < to; ++g) {
-            Group& group = groups[g];
-            if (p.ends) group.padded_begin = padded;
-            group.firsts_before = static_cast<u32>(firsts);
-            group.seconds_before = static_cast<u32>(seconds);
-            padded += group.padded_rows;
-            firsts += first_items(p, group);
-            seconds += second_items(p, group);
-        }
-        if (to == count && from < to) {
-            groups[count].firsts_before = static_cast<u32>(firsts);
-            groups[count].seconds_before = static_cast<u32>(seconds);
-        }
-        if (p.tile_rows == 0) return;
-        t.barrier();
-        for (i64 g = from; g < to; ++g) {
-            p.plan.first_item[g] = groups[g].firsts_before + groups[seconds_done_before(p, g)].seconds_before;
-            p.plan.second_item[g] = groups[last_ahead_of(p, g) + 1].firsts_before + groups[g].seconds_before;
-        }
-        if (to == count && from < to) {
-            const u32 items = groups[count].firsts_before + groups[count].seconds_before;
-            p.plan.first_item[count] = items;
-            p.plan.second_item[count] = items;
+            Group group = describe(t, p, g, end);
+            end += group.rows;
+            if (p.ends) group.padded_begin = static_cast<i64>(sums.padded_rows);
+            sums.padded_rows += static_cast<u64>(group.padded_rows);
+            p.plan.group[g] = group;
+            if (p.tile_rows == 0) continue;
+            t.store(p.plan.first_item + g, static_cast<u32>(sums.items));
+            sums.items += items_of(p, group);
+            if (g == p.groups) t.store(p.plan.first_item + count, static_cast<u32>(sums.items));
         }
     }
 
-    // Group g's second items follow the first items of group h, the last that starts less than `lag` rows past g's end.
-    OCTET_GPU static i64 last_ahead_of(const Params& p, i64 g) {
-        const i64 reach = p.plan.group[g].position + p.plan.group[g].rows + p.lag;
-        i64 low = g, high = p.exchange ? p.groups : g;
-        while (low < high) {
-            const i64 middle = (low + high + 1) / 2;
-            if (p.plan.group[middle].position < reach)
-                low = middle;
-            else
-                high = middle - 1;
-        }
-        return low;
-    }
+    OCTET_GPU static u32 larger(u32 a, u32 b) { return a > b ? a : b; }
 
-    // The first group whose second items do not come before group h's first ones: its end reaches within `lag` of h.
-    OCTET_GPU static i64 seconds_done_before(const Params& p, i64 h) {
-        const i64 start = p.plan.group[h].position - p.lag;
-        i64 low = 0, high = p.exchange ? h : 0;
-        while (low < high) {
-            const i64 middle = (low + high) / 2;
-            if (p.plan.group[middle].position + p.plan.group[middle].rows > start)
-                high = middle;
-            else
-                low = middle + 1;
-        }
-        return low;
-    }
-
-    // Sums, or maxima, of what the threads before this one give.
     template <class Thread>
-    OCTET_GPU static Three before(Thread& t, Shared& s, Three value, bool maximum) {
-        const int me = t.thread();
-        t.store_shared(&s.scan[0][me], value);
-        t.barrier();
-        int now = 0;
-        for (int step = 1; step < threads; step *= 2) {
-            Three mine = t.load_shared(&s.scan[now][me]);
-            if (me >= step) {
-                const Three other = t.load_shared(&s.scan[now][me - step]);
-                OCTET_UNROLL
-                for (int i = 0; i < 3; ++i)
-                    mine.value[i] = maximum ? (other.value[i] > mine.value[i] ? other.value[i] : mine.value[i])
-                                            : mine.value[i] + other.value[i];
-            }
-            t.store_shared(&s.scan[1 - now][me], mine);
-            t.barrier();
-            now = 1 - now;
+    OCTET_GPU static u32 end_of(Thread& t, const Params& p, i64 g) {
+        const i64 end = t.load(p.ends + g);
+        return static_cast<u32>(end < 0 ? 0 : end < p.rows ? end : p.rows);
+    }
+
+    // Group g, whose rows follow the first `before` ones.
+    template <class Thread>
+    OCTET_GPU static Group describe(Thread& t, const Params& p, i64 g, i64 before) {
+        const bool owned = g < p.groups;
+        const i64 end = p.ends ? (owned ? end_of(t, p, g) : p.rows) : before + (owned ? p.uniform_rows : 0);
+        Group group;
+        group.begin = p.ends ? before : 0;
+        group.padded_begin = 0;
+        group.position = before;
+        group.rows = end > before ? static_cast<i32>(end - before) : 0;
+        const u32 alignment = static_cast<u32>(p.alignment);
+        group.padded_rows =
+            owned ? static_cast<i32>((static_cast<u32>(group.rows) + alignment - 1) / alignment * alignment) : 0;
+        group.row_tiles = 0;
+        group.order = static_cast<u32>(GroupOrder::once);
+        if (p.tile_rows == 0 || (!owned && !p.rest)) return group;
+        const i32 reach = group.padded_rows > group.rows ? group.padded_rows : group.rows;
+        group.row_tiles = static_cast<u32>((reach + p.tile_rows - 1) / p.tile_rows);
+        if (owned && p.empty_groups && group.row_tiles == 0) group.row_tiles = 1;
+        if (p.exchange == 2) {
+            if (group.rows > 0 && group.row_tiles <= p.fused_rows && group.row_tiles * p.column_tiles <= p.fused_tiles)
+                group.order = static_cast<u32>(GroupOrder::fused);
+        } else if (p.exchange && group.rows > p.tile_rows)
+            group.order = static_cast<u32>(group.row_tiles <= p.fused_tiles ? GroupOrder::fused : GroupOrder::split);
+        return group;
+    }
+
+    OCTET_GPU static u64 items_of(const Params& p, const Group& group) {
+        const bool twice = static_cast<GroupOrder>(group.order) == GroupOrder::split;
+        return static_cast<u64>(group.row_tiles) * p.column_tiles * (twice ? 2 : 1);
+    }
+
+    // The largest of what the threads before this one give.
+    template <class Thread>
+    OCTET_GPU static u32 largest_before(Thread& t, Shared& s, u32 value) {
+        u32 before = 0;
+        OCTET_ROLLED
+        for (int mask = 1; mask < unit; mask *= 2) {
+            const u32 other = t.shuffle_xor(value, mask);
+            if (t.thread() & mask) before = larger(before, other);
+            value = larger(value, other);
         }
-        const Three result = me == 0 ? Three{} : t.load_shared(&s.scan[now][me - 1]);
+        if (t.thread() % unit == 0) t.store_shared(&s.largest[t.thread() / unit], value);
         t.barrier();
-        return result;
+        OCTET_ROLLED
+        for (int u = 0; u < t.thread() / unit; ++u) before = larger(before, t.load_shared(&s.largest[u]));
+        return before;
+    }
+
+    // The sums of what the threads before this one give.
+    template <class Thread>
+    OCTET_GPU static Sums sums_before(Thread& t, Shared& s, Sums value) {
+        Sums before{0, 0};
+        OCTET_ROLLED
+        for (int mask = 1; mask < unit; mask *= 2) {
+            const Sums other{shuffle_u64(t, value.padded_rows, mask), shuffle_u64(t, value.items, mask)};
+            if (t.thread() & mask) add(before, other);
+            add(value, other);
+        }
+        if (t.thread() % unit == 0) t.store_shared(&s.sums[t.thread() / unit], value);
+        t.barrier();
+        OCTET_ROLLED
+        for (int u = 0; u < t.thread() / unit; ++u) add(before, t.load_shared(&s.sums[u]));
+        return before;
+    }
+
+    OCTET_GPU static void add(Sums& to, const Sums& other) {
+        to.padded_rows += other.padded_rows;
+        to.items += other.items;
+    }
+    template <class Thread>
+    OCTET_GPU static u64 shuffle_u64(Thread& t, u64 value, int mask) {
+        const u32 low = t.shuffle_xor(static_cast<u32>(value), mask);
+        const u32 high = t.shuffle_xor(static_cast<u32>(value >> 32), mask);
+        return static_cast<u64>(high) << 32 | low;
     }
 };
 

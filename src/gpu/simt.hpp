@@ -25,10 +25,12 @@
 #define OCTET_GPU __device__ __forceinline__
 #define OCTET_GPU_RARE __device__ __noinline__  // kept out of the hot path's registers
 #define OCTET_UNROLL _Pragma("unroll")
+#define OCTET_ROLLED _Pragma("unroll 1")  // little code, few registers
 #else
 #define OCTET_GPU inline
 #define OCTET_GPU_RARE inline
 #define OCTET_UNROLL
+#define OCTET_ROLLED
 #endif
 
 namespace octet::simt {

@@ -11,6 +11,12 @@ struct CudaThread {
     // ---- where am I
     OCTET_GPU static int thread() { return static_cast<int>(threadIdx.x); }
     OCTET_GPU static int threads() { return static_cast<int>(blockDim.x); }
+    // As thread(), read anew: what follows from it is worked out again, and takes no registers in between.
+    OCTET_GPU static int thread_again() {
+        int thread;
+        asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
+        return thread;
+    }
     OCTET_GPU static u32 block() { return blockIdx.x; }
     OCTET_GPU static u32 blocks() { return gridDim.x; }
 
@@ -87,6 +93,27 @@ struct CudaThread {
     }
     // What other blocks wrote during this launch: past this multiprocessor's own cache.
     OCTET_GPU static u32 load_fresh(const u32* from) { return __ldcg(from); }
+    OCTET_GPU static Vec16 load_fresh(const Vec16* from) {
+        Vec16 v;
+        asm volatile("ld.relaxed.gpu.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(v.word[0]), "=r"(v.word[1]), "=r"(v.word[2]), "=r"(v.word[3])
+                     : "l"(__cvta_generic_to_global(from))
+                     : "memory");
+        return v;
+    }
+    // Words that carry a mark of their own once they are written need no fence: whoever sees the mark has the word.
+    OCTET_GPU static void publish(u32* to, u32 word) {
+        asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(__cvta_generic_to_global(to)), "r"(word) : "memory");
+    }
+    // `seen`, or what is at `from` once all its words carry the mark.
+    OCTET_GPU static Vec16 until_marked(const Vec16* from, Vec16 seen, u32 mark) {
+        while ((seen.word[0] & seen.word[1] & seen.word[2] & seen.word[3] & mark) != mark) seen = load_fresh(from);
+        return seen;
+    }
+
+    // ---- across the kernels of one call, where the launch lets them overlap
+    OCTET_GPU static void await_earlier() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+    OCTET_GPU static void admit_later() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
 
     // ---- arithmetic
     OCTET_GPU static u32 max_u16x2(u32 a, u32 b) { return __vmaxu2(a, b); }

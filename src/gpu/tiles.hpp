@@ -3,17 +3,18 @@
 //   tokens   x[M, K] in groups of rows     column data [K, P], row data [M, K]
 //   weights  w[E, N, K], a group an expert column data [E, K, N], row data [E, N, K]
 //
-// Bytes: x once, each output once, and x a second time for groups that are visited twice (plan.hpp). Bound by memory.
+// Bytes: x once, each output once, and x a second time for slabs that are split (plan.hpp). Bound by memory.
 //
 // A tile stays in registers from the read to the cast. A thread holds 8 columns of 4 consecutive rows, twice:
 // converting four rows of a column gives a word that is already transposed, and shared memory only has to bring such
 // words of one column together, 16 rows to a store. Word w of column c lies at w ^ 2*(c/8), so that neither the writes
 // (8 columns apart) nor the 16-byte reads (along a column) meet in a bank.
 //
-// Where a scale needs more than the tile (a whole group's column, a whole row), tiles fold their maxima into global
-// memory, count themselves in, and wait for the count; a fused tile (plan.hpp) is held in registers while it waits.
-// Nobody waits for ever: blocks take items in order, all run at once, a fused slab has no more tiles than there are
-// blocks, and a block that holds a fused tile takes its next ticket after the wait.
+// Where a scale is a whole group's column's, the tiles of a slab (plan.hpp) exchange maxima without a fence: each
+// publishes its own as words that carry a mark, and reads those of the others as they come. More than 32 tiles fold
+// their maxima into one place, count themselves in, and wait for the count.
+//
+// The next tile is on its way while this one is stored: a block knows its next item beforehand.
 #pragma once
 
 #include "gpu/eight.hpp"
@@ -23,7 +24,7 @@
 namespace octet::gpu {
 
 enum class TileScales {
-    slab,    // one a column of a group, one a row
+    slab,    // one a column of a group
     run128,  // 128 x 1 and 1 x 128
     run32,   // mx: 32 x 1 and 1 x 32
     square,  // 128 x 128, the same for both orientations
@@ -49,10 +50,12 @@ struct TileParams {
     ScaleOut row_scale;
     ScaleRule rule;
     i64 groups = 0;
-    i64 columns_in_all = 0;   // of both operands
-    u32 column_tiles = 0;     // of both operands
-    u32 lead = 1;             // of alternating groups (plan.hpp)
-    i64 group_row_slots = 0;  // of row_amax, from one group's first row to the next's; 0 when rows count through
+    i64 columns_in_all = 0;  // of both operands
+    u32 column_tiles = 0;    // of both operands
+    u32 lead = 1;            // of split groups (plan.hpp)
+    u32 neighbours = 0;      // tiles of a slab that may exchange maxima directly
+    i32 given = 0;           // 1: column_amax holds the maxima of the columns of groups that are not fused
+    i32 waits = 0;           // 1: tiles wait for each other
     Plan plan;
 };
 
@@ -67,190 +70,274 @@ struct TilesKernel {
     static constexpr int units = threads / unit;
     static constexpr bool mx = scales == TileScales::run32;
     static constexpr bool exchanges = scales == TileScales::slab;
+    static constexpr bool both_ways = exchanges && with_rows;
     static constexpr int blocks_down = mx ? tile / 32 : 1;
 
-    static constexpr int chunk = tile;  // rows of a first item
+    static constexpr int most_neighbours = 32;
+    static constexpr u32 mark = In::words == 4 ? 0x80008000u : 0x80000000u;
+    static constexpr int peak_vectors = tile * static_cast<int>(sizeof(typename In::Element)) / 16;  // of a tile
 
-    enum class Visit : i32 { only, fused, first, second };
+    enum class Visit : i32 {
+        only,      // the tile knows its scales
+        exchange,  // it reads the maxima of its slab's other tiles
+        counted,   // it waits for the count of them
+        first,     // of a split slab
+        second,
+        given,
+    };
 
     struct Tile {
         i64 group;
         i64 begin, padded_begin;  // of the group (plan.hpp)
+        i64 peaks;                // of Plan::tile_peaks: the slab's first tile
         i32 rows, padded_rows;
-        i32 row0, column0;  // of the tile or chunk, within the group and its operand
+        i32 row0, column0;  // of the tile, within the group and its operand
         i32 operand;
-        u32 row_tile, column_tile;
+        u32 row_tile;
         Visit kind;
-        u32 slab, slab_items;  // first items that a second one waits for
+        u32 slab, slab_items;  // tiles that hand in maxima
         i32 none;              // 1: there are no more
     };
 
     struct Shared {
-        Vec16 transposed[tile][8];                      // a column's 128 rows, in 16-row pieces
-        typename In::Element column_peak[units][tile];  // a unit's 16 rows
+        Vec16 transposed[tile][8];                                    // a column's 128 rows, in 16-row pieces
+        typename In::Element column_peak[units][tile];                // a unit's 16 rows
+        typename In::Element slab_peak[exchanges ? units : 1][tile];  // some tiles of the slab
+        typename In::Element row_peak[both_ways ? units : 1][tile];   // some tiles of the same rows
+        float row_scale[both_ways ? tile : 1];
         float column_scale[static_cast<u32>(blocks_down)][tile];
-        float row_scale[tile];
+        float square_scale;
         u32 unit_peak[units];
         Tile work[2];  // the item in hand and the next: here, because registers are for elements
     };
 
     template <class Thread>
     OCTET_GPU static void run(Thread& t, const Params& p, Shared& s) {
-        if (t.thread() == 0) t.store_shared(&s.work[0], decode(t, p, t.atomic_add(p.plan.ticket, 1u)));
+        t.await_earlier();
+        u32 item = t.block();
+        if (t.thread() == 0) decode(t, p, item, s.work[0]);
         t.barrier();
-        for (int turn = 0; !t.load_shared(&s.work[turn].none); turn ^= 1) {
-            visit(t, p, s, t.borrow_shared(&s.work[turn]), s.work[turn ^ 1]);
+        Eight<In> x[8];       // row 16 u + 8 (j/4) + 4 q + j%4
+        bool stores = false;  // the tile before waits in shared memory
+        for (int turn = 0;; turn ^= 1) {
+            const Tile &at = s.work[turn], &before = s.work[turn ^ 1];
+            const bool none = t.load_shared(&at.none);
+            if (!none) load(t, p, t.borrow_shared(&at), place_of(t), x);
             t.barrier();
+            if (stores) store_columns(t, p, s, t.borrow_shared(&before));
+            if (none) return;
+            t.barrier();
+            if (t.thread() == 0) {  // while the elements are on their way
+                item = exchanges && p.waits ? item + t.blocks() : t.blocks() + t.atomic_add(p.plan.ticket, 1u);
+                decode(t, p, item, s.work[turn ^ 1]);
+            }
+            stores = cast(t, p, s, t.borrow_shared(&at), place_of(t), x);
         }
     }
 
 private:
     struct Place {  // of a thread within its tile: rows 16 u + 8 i + 4 q + r, columns 8 c ...
-        int u, q, c;
+        int thread, u, q, c;
     };
-
     template <class Thread>
-    OCTET_GPU static Tile decode(Thread& t, const Params& p, u32 item) {
-        Tile at{};
-        at.none = item >= t.load(p.plan.first_item + p.groups + 1);
-        if (at.none) return at;
-        at.group = find_item(t, p.plan.first_item, p.groups + 1, item);
-        u32 local = item - t.load(p.plan.first_item + at.group);
-        const u32 across = p.column_tiles;
-        u32 down = t.load(&p.plan.group[at.group].row_tiles);
-        at.kind = Visit::only;
-        at.row_tile = local / across;
-        at.column_tile = local % across;
-        if constexpr (exchanges) {
-            auto order = static_cast<GroupOrder>(t.load(&p.plan.group[at.group].order));
-            u32 chunks = t.load(&p.plan.group[at.group].row_chunks);
-            const u32 mine = order == GroupOrder::lagged        ? chunks * across
-                             : order == GroupOrder::alternating ? (chunks + down) * across
-                                                                : down * across;
-            if (local >= mine) {  // some group's second items, which follow this one's
-                at.group = find_item(t, p.plan.second_item, p.groups + 1, item);
-                down = t.load(&p.plan.group[at.group].row_tiles);
-                chunks = t.load(&p.plan.group[at.group].row_chunks);
-                // Backwards: what was read last is the likeliest to be in the cache still.
-                local = down * across - 1 - (item - t.load(p.plan.second_item + at.group));
-                at.row_tile = local / across;
-                at.column_tile = local % across;
-                at.kind = Visit::second;
-            } else if (order == GroupOrder::fused) {
-                at.kind = Visit::fused;
-                if constexpr (!with_rows) {  // a slab's tiles one after another
-                    at.column_tile = local / down;
-                    at.row_tile = local % down;
-                }
-                chunks = down;
-            } else if (order == GroupOrder::lagged) {
-                at.kind = Visit::first;
-            } else if (order == GroupOrder::alternating) {
-                // `lead` first slabs, then one second slab after each further first one.
-                const u32 lead = p.lead < across ? p.lead : across, both = chunks + down;
-                u32 slab;
-                if (local < lead * chunks) {
-                    slab = local / chunks;
-                    at.row_tile = local % chunks;
-                    at.kind = Visit::first;
-                } else if ((local -= lead * chunks) < (across - lead) * both) {
-                    slab = local / both;
-                    at.row_tile = local % both;
-                    at.kind = at.row_tile < chunks ? Visit::first : Visit::second;
-                    if (at.kind == Visit::first)
-                        slab += lead;
-                    else
-                        at.row_tile -= chunks;
-                } else {
-                    local -= (across - lead) * both;
-                    slab = across - lead + local / down;
-                    at.row_tile = local % down;
-                    at.kind = Visit::second;
-                }
-                at.column_tile = slab;
-            }
-            at.slab = with_rows ? static_cast<u32>(at.group) : static_cast<u32>(at.group) * across + at.column_tile;
-            at.slab_items = with_rows ? chunks * across : chunks;
-        }
-        const Group* group = p.plan.group + at.group;
-        at.begin = t.load(&group->begin);
-        at.padded_begin = t.load(&group->padded_begin);
-        at.rows = t.load(&group->rows);
-        at.padded_rows = t.load(&group->padded_rows);
-        at.operand = at.column_tile >= p.operand[0].column_tiles;
-        at.row0 = static_cast<i32>(at.row_tile) * (at.kind == Visit::first ? chunk : tile);
-        at.column0 = static_cast<i32>(at.column_tile - (at.operand ? p.operand[0].column_tiles : 0)) * tile;
-        return at;
+    OCTET_GPU static Place place_of(Thread& t) {
+        const int thread = t.thread_again();
+        return {thread, thread / unit, thread / 16 % 2, thread % 16};
     }
 
+    // Field by field into shared memory: registers are full of elements.
     template <class Thread>
-    OCTET_GPU static void visit(Thread& t, const Params& p, Shared& s, const Tile& at, Tile& next) {
+    OCTET_GPU static void decode(Thread& t, const Params& p, u32 item, Tile& to) {
+        const u32 items = t.load(p.plan.first_item + p.groups + 1);
+        t.store_shared(&to.none, item >= items);
+        if (item >= items) return;
+        const i64 index = find_item(t, p.plan.first_item, p.groups + 1, item);
+        const u32 local = item - t.load(p.plan.first_item + index);
+        const Group* group = p.plan.group + index;
+        t.store_shared(&to.group, index);
+        t.store_shared(&to.begin, t.load(&group->begin));
+        t.store_shared(&to.padded_begin, t.load(&group->padded_begin));
+        const i32 rows = t.load(&group->rows);
+        t.store_shared(&to.rows, rows);
+        t.store_shared(&to.padded_rows, t.load(&group->padded_rows));
+        const u32 across = p.column_tiles;
+        u32 row_tile = local / across, column_tile = local % across, slab_items = 0;
+        Visit kind = Visit::only;
+        if constexpr (exchanges) {
+            const u32 down = t.load(&group->row_tiles);
+            const auto order = static_cast<GroupOrder>(t.load(&group->order));
+            if (p.given) kind = Visit::given;
+            if (!with_rows && order != GroupOrder::once) {
+                column_tile = local / down;  // a slab's tiles one after another
+                row_tile = local % down;
+            }
+            slab_items = static_cast<u32>((rows + tile - 1) / tile);  // those of padding alone stay out of it
+            if (order == GroupOrder::fused && row_tile < slab_items)
+                kind = slab_items <= p.neighbours ? Visit::exchange : Visit::counted;
+            if (order == GroupOrder::split) {
+                // `lead` first slabs, then one second slab after each further first one.
+                const u32 lead = p.lead < across ? p.lead : across;
+                const u32 turn = column_tile < lead ? 0 : column_tile - lead;
+                const bool paired = turn < 2 * (across - lead);
+                kind = column_tile < lead || (paired && turn % 2 == 0) ? Visit::first : Visit::second;
+                if (column_tile >= lead)
+                    column_tile = !paired ? turn - (across - lead) : kind == Visit::first ? lead + turn / 2 : turn / 2;
+                if (kind == Visit::second && row_tile >= slab_items) kind = Visit::only;
+            }
+        }
+        t.store_shared(&to.kind, kind);
+        t.store_shared(&to.slab, static_cast<u32>(index) * across + column_tile);
+        t.store_shared(&to.slab_items, slab_items);
+        // Groups share no tile if each starts where it would after the rows before it, and one on for each group.
+        t.store_shared(&to.peaks, peaks_of(p, t.load(&group->position) / tile + index, column_tile));
+        const i32 operand = column_tile >= p.operand[0].column_tiles;
+        t.store_shared(&to.operand, operand);
+        t.store_shared(&to.row_tile, row_tile);
+        t.store_shared(&to.row0, static_cast<i32>(row_tile) * tile);
+        t.store_shared(&to.column0, static_cast<i32>(column_tile - (operand ? p.operand[0].column_tiles : 0)) * tile);
+    }
+
+    // ---- exchanging maxima
+
+    // Casts a tile, its columns into s.transposed. Returns whether there are any.
+    template <class Thread>
+    OCTET_GPU static bool cast(Thread& t, const Params& p, Shared& s, const Tile& at, const Place& me,
+                               const Eight<In> (&x)[8]) {
+        find_scales(t, p, s, at, me, x);
+        t.barrier();
+        if (exchanges && at.kind == Visit::first) return false;
+        if (with_rows && (!exchanges || at.kind == Visit::exchange))
+            cast_rows(t, p, s, p.operand[at.operand], at, me, x);
+        if (!p.operand[at.operand].columns_wanted || at.group >= p.groups) return false;
+        cast_columns(t, s, place_of(t), x);
+        return true;
+    }
+
+    // Leaves the scales of the tile's columns in s.column_scale.
+    template <class Thread>
+    OCTET_GPU static void find_scales(Thread& t, const Params& p, Shared& s, const Tile& at, const Place& me,
+                                      const Eight<In> (&x)[8]) {
         const TileOperand& o = p.operand[at.operand];
-        const int thread = t.thread();
-        const Place me{thread / unit, thread / 16 % 2, thread % 16};
-        Eight<In> x[8];  // row 16 u + 8 (j/4) + 4 q + j%4
-        if (exchanges && at.kind == Visit::first)
-            load<Reuse::normal>(t, o, at, me, x);
-        else
-            load<Reuse::stream>(t, o, at, me, x);
-
-        // While the elements are on their way; but a ticket taken before a wait could be the one that is waited for.
-        const bool waits = exchanges && (at.kind == Visit::fused || at.kind == Visit::second);
-        if (!waits && thread == 0) t.store_shared(&next, decode(t, p, t.atomic_add(p.plan.ticket, 1u)));
-
-        u32 ticket = 0;
         if constexpr (scales == TileScales::square) {
             scale_square(t, p, s, o, at, x);
         } else {
-            if (at.kind != Visit::second) find_column_peaks(t, s, me, x);
+            if (!exchanges || at.kind < Visit::second) find_column_peaks(t, s.column_peak, me, x);
+            if constexpr (both_ways)
+                if (at.kind == Visit::exchange) publish_rows(t, p, at, me, x);
             t.barrier();
             if constexpr (exchanges) {
-                if (at.kind == Visit::fused || at.kind == Visit::first) hand_in(t, p, s, at, me, x);
+                if (at.kind == Visit::exchange) exchange(t, p, s, at, me);
+                if (at.kind == Visit::counted || at.kind == Visit::first) hand_in(t, p, s, at, me);
                 if (at.kind == Visit::first) return;
-                if (waits) {
-                    if (thread == 0) {
-                        t.wait(p.plan.arrived + at.slab, at.slab_items);
-                        ticket = t.atomic_add(p.plan.ticket, 1u);
-                    }
+                if (at.kind == Visit::counted || at.kind == Visit::second) {
+                    if (me.thread == 0) t.wait(p.plan.arrived + at.slab, at.slab_items);
                     t.barrier();
                 }
             }
-            scale_columns(t, p, s, o, at);
+            scale_columns(t, p, s, o, at, me);
         }
-        t.barrier();
-        if constexpr (with_rows) cast_rows(t, p, s, o, at, me, x);
-        const bool columns_wanted = o.columns_wanted && at.group < p.groups;
-        if (columns_wanted) cast_columns(t, s, me, x);
-        t.barrier();
-        if (columns_wanted) store_columns(t, s, o, at);
-        if (waits && thread == 0) t.store_shared(&next, decode(t, p, ticket));
     }
 
-    // Folds a tile's maxima into those of its group and its rows, and counts it in.
+    OCTET_GPU static i64 peaks_of(const Params& p, i64 row_tile, u32 column_tile) {
+        return (row_tile * p.column_tiles + column_tile) * peak_vectors;
+    }
+
+    // Leaves the slab's maxima in s.slab_peak, and those of the tile's rows in s.row_peak.
     template <class Thread>
-    OCTET_GPU static void hand_in(Thread& t, const Params& p, Shared& s, const Tile& at, const Place& me,
-                                  const Eight<In> (&x)[8]) {
-        if (t.thread() < tile && at.group < p.groups && at.column0 + t.thread() < p.operand[at.operand].columns)
-            t.atomic_max(p.plan.column_amax + slot_of(p, at) + t.thread(), column_peak(t, s, t.thread(), 0, units));
-        if constexpr (with_rows) {
-            u32 peaks[8];
-            row_peaks<16>(t, x, peaks);
-            u32 mine = peaks[0];  // lane c of the 16 that share rows folds row c
-            OCTET_UNROLL
-            for (int j = 1; j < 8; ++j) mine = me.c == j ? peaks[j] : mine;
-            const i32 row = at.row0 + row_of(me, 0) + 8 * (me.c / 4) + me.c % 4;
-            if (me.c < 8 && row < at.rows) t.atomic_max(p.plan.row_amax + row_slot(p, at, row), mine);
+    OCTET_GPU static void exchange(Thread& t, const Params& p, Shared& s, const Tile& at, const Place& me) {
+        publish(t, p, s.column_peak, at.peaks + peaks_of(p, at.row_tile, 0), me);
+        Magnitudes<In> peaks{};
+        gather(t, p.plan.tile_peaks + at.peaks, peaks_of(p, 1, 0), at.slab_items, me, peaks);
+        store_column_peaks(t, s.slab_peak, me, peaks);
+        if constexpr (both_ways) {
+            const Vec16* rows = p.plan.row_peaks + first_row_peaks(p, at);
+            peaks = {};
+            for (u32 first = 0; first < p.column_tiles; first += most_neighbours)
+                gather(t, rows + first * peak_vectors, peak_vectors, p.column_tiles - first, me, peaks);
+            store_column_peaks(t, s.row_peak, me, peaks);
         }
         t.barrier();
-        if (t.thread() == 0) t.signal(p.plan.arrived + at.slab);
+    }
+
+    OCTET_GPU static i64 first_row_peaks(const Params& p, const Tile& at) {
+        return at.peaks + peaks_of(p, at.row_tile, 0) - at.column0 / tile * peak_vectors;
+    }
+
+    // The maxima of the tile's rows, two to a word where they are bf16.
+    template <class Thread>
+    OCTET_GPU static void publish_rows(Thread& t, const Params& p, const Tile& at, const Place& me,
+                                       const Eight<In> (&x)[8]) {
+        u32* to = p.plan.row_peaks[at.peaks + peaks_of(p, at.row_tile, 0)].word;
+        OCTET_UNROLL
+        for (int j = 0; j < 8; j += 2) {
+            u32 two[2];  // f32 bits
+            peaks_of_two<In, 16>(t, fold_across(t, magnitudes_of(x[j])), fold_across(t, magnitudes_of(x[j + 1])), two);
+            if (In::words == 4 && me.c == j) t.publish(to + row_of(me, j) / 2, two[1] | two[0] >> 16 | mark);
+            if (In::words == 8 && me.c / 2 == j / 2)
+                t.publish(to + row_of(me, me.c), (me.c % 2 ? two[1] : two[0]) | mark);
+        }
+    }
+
+    template <class Thread>
+    OCTET_GPU static void publish(Thread& t, const Params& p, const typename In::Element (*peaks)[tile], i64 to,
+                                  const Place& me) {
+        const int word = me.thread;
+        if (word >= peak_vectors * 4) return;
+        u32 peak = 0;
+        OCTET_UNROLL
+        for (int u = 0; u < units; ++u)
+            peak = magnitude_max<In>(t, peak, t.load_shared(reinterpret_cast<const u32*>(peaks[u]) + word));
+        t.publish(p.plan.tile_peaks[to].word + word, peak | mark);
+    }
+
+    // Folds in the maxima of `count` tiles, the first 32 at most: sixteen at a time, by the threads' rows of 16.
+    template <class Thread>
+    OCTET_GPU static void gather(Thread& t, const Vec16* from, i64 step, u32 count, const Place& me,
+                                 Magnitudes<In>& peaks) {
+        constexpr int rounds = most_neighbours / (2 * units);
+        const int mine = 2 * me.u + me.q, last = static_cast<int>(count);
+        from += mine * step + me.c * In::pieces;
+        Vec16 seen[static_cast<u32>(rounds)][static_cast<u32>(In::pieces)];
+        OCTET_UNROLL
+        for (int i = 0; i < rounds; ++i) {
+            if (mine + 2 * units * i >= last) continue;
+            OCTET_UNROLL
+            for (int piece = 0; piece < In::pieces; ++piece)
+                seen[i][piece] = t.load_fresh(from + 2 * units * i * step + piece);
+        }
+        OCTET_UNROLL
+        for (int i = 0; i < rounds; ++i) {
+            if (mine + 2 * units * i >= last) continue;
+            OCTET_UNROLL
+            for (int piece = 0; piece < In::pieces; ++piece) {
+                const Vec16 v = t.until_marked(from + 2 * units * i * step + piece, seen[i][piece], mark);
+                OCTET_UNROLL
+                for (int w = 0; w < 4; ++w) {
+                    u32& peak = peaks.word[piece * 4 + w];
+                    peak = magnitude_max<In>(t, peak, magnitude_of<In>(v.word[w]));
+                }
+            }
+        }
+    }
+
+    // Folds a tile's maxima into those of its group, and counts it in.
+    template <class Thread>
+    OCTET_GPU static void hand_in(Thread& t, const Params& p, Shared& s, const Tile& at, const Place& me) {
+        if (at.row_tile >= at.slab_items) return;
+        if (me.thread < tile && at.column0 + me.thread < p.operand[at.operand].columns)
+            t.atomic_max(p.plan.column_amax + slot_of(p, at) + me.thread,
+                         column_peak(t, s.column_peak, me.thread, 0, units));
+        t.barrier();
+        if (me.thread == 0) t.signal(p.plan.arrived + at.slab);
     }
 
     // ---- reading
 
     OCTET_GPU static int row_of(const Place& me, int j) { return 16 * me.u + 8 * (j / 4) + 4 * me.q + j % 4; }
 
-    template <Reuse reuse, class Thread>
-    OCTET_GPU static void load(Thread& t, const TileOperand& o, const Tile& at, const Place& me, Eight<In> (&x)[8]) {
+    template <class Thread>
+    OCTET_GPU static void load(Thread& t, const Params& p, const Tile& at, const Place& me, Eight<In> (&x)[8]) {
+        const TileOperand& o = p.operand[at.operand];
         const auto* from = static_cast<const typename In::Element*>(o.x) + at.group * o.x_stride[0] +
                            (at.begin + at.row0 + row_of(me, 0)) * o.x_stride[1] + at.column0 + 8 * me.c;
         const i32 columns = o.columns - at.column0 - 8 * me.c, rows = at.rows - at.row0 - row_of(me, 0);
@@ -258,7 +345,7 @@ private:
             OCTET_UNROLL
             for (int j = 0; j < 8; ++j) {
                 const int row = 8 * (j / 4) + j % 4;
-                x[j] = row < rows ? load_eight<In, reuse>(t, from + row * o.x_stride[1]) : zero_eight<In>();
+                x[j] = row < rows ? load_eight<In, Reuse::stream>(t, from + row * o.x_stride[1]) : zero_eight<In>();
             }
         } else {
             OCTET_UNROLL
@@ -273,16 +360,18 @@ private:
     // ---- maxima and scales
 
     template <class Thread>
-    OCTET_GPU static void find_column_peaks(Thread& t, Shared& s, const Place& me, const Eight<In> (&x)[8]) {
+    OCTET_GPU static void find_column_peaks(Thread& t, typename In::Element (*to)[tile], const Place& me,
+                                            const Eight<In> (&x)[8]) {
         Magnitudes<In> peaks = magnitudes_of(x[0]);
         OCTET_UNROLL
         for (int j = 1; j < 8; ++j) fold(t, peaks, magnitudes_of(x[j]));
-        store_column_peaks(t, s, me, peaks);
+        store_column_peaks(t, to, me, peaks);
     }
 
     // Two neighbouring halves of a unit hold the same columns.
     template <class Thread>
-    OCTET_GPU static void store_column_peaks(Thread& t, Shared& s, const Place& me, Magnitudes<In> peaks) {
+    OCTET_GPU static void store_column_peaks(Thread& t, typename In::Element (*to)[tile], const Place& me,
+                                             Magnitudes<In> peaks) {
         OCTET_UNROLL
         for (int i = 0; i < In::words; ++i)
             peaks.word[i] = magnitude_max<In>(t, peaks.word[i], t.shuffle_xor(peaks.word[i], 16));
@@ -292,7 +381,7 @@ private:
             Vec16 v;
             OCTET_UNROLL
             for (int i = 0; i < 4; ++i) v.word[i] = peaks.word[piece * 4 + i];
-            t.store_shared(reinterpret_cast<Vec16*>(&s.column_peak[me.u][8 * me.c]) + piece, v);
+            t.store_shared(reinterpret_cast<Vec16*>(&to[me.u][8 * me.c]) + piece, v);
         }
     }
 
@@ -302,11 +391,12 @@ private:
 
     // f32 bits of a column's largest magnitude over the units [first, first + count).
     template <class Thread>
-    OCTET_GPU static u32 column_peak(Thread& t, Shared& s, int column, int first, int count) {
+    OCTET_GPU static u32 column_peak(Thread& t, const typename In::Element (*peaks)[tile], int column, int first,
+                                     int count) {
         u32 peak = 0;
         OCTET_UNROLL
         for (int u = 0; u < count; ++u) {
-            const u32 other = t.load_shared(&s.column_peak[first + u][column]);
+            const u32 other = t.load_shared(&peaks[first + u][column]);
             peak = other > peak ? other : peak;
         }
         return element_bits(static_cast<typename In::Element>(peak));
@@ -317,18 +407,15 @@ private:
         return at.group * p.columns_in_all + (at.operand ? p.operand[0].columns : 0) + at.column0;
     }
 
-    OCTET_GPU static i64 row_slot(const Params& p, const Tile& at, i64 row) {
-        return at.group * p.group_row_slots + at.begin + row;
-    }
-
     template <class Thread>
-    OCTET_GPU static void scale_columns(Thread& t, const Params& p, Shared& s, const TileOperand& o, const Tile& at) {
-        const int thread = t.thread();
-        if constexpr (with_rows && exchanges) {
-            if (thread >= tile) {
+    OCTET_GPU static void scale_columns(Thread& t, const Params& p, Shared& s, const TileOperand& o, const Tile& at,
+                                        const Place& me) {
+        const int thread = me.thread;
+        if constexpr (both_ways) {
+            if (thread >= tile && at.kind == Visit::exchange) {
                 const i32 row = at.row0 + thread - tile;
-                const u32 peak = row < at.rows ? t.load_fresh(p.plan.row_amax + row_slot(p, at, row)) : 0u;
-                const bool wanted = row < at.rows && at.column_tile == 0;
+                const bool wanted = row < at.rows && at.column0 == 0;
+                const u32 peak = column_peak(t, s.row_peak, thread - tile, 0, units);
                 t.store_shared(
                     &s.row_scale[thread - tile],
                     make_scale<Codec, false>(t, peak, p.rule, p.row_scale, wanted, at.group, at.begin + row, 0));
@@ -343,15 +430,17 @@ private:
                                                       (at.padded_begin + at.row0) / 32))) %
                                       4 ==
                                   0;
-        OCTET_UNROLL
+        OCTET_ROLLED
         for (int block = 0; block < blocks_down; ++block) {
             const int column = thread;
             const bool inside = at.group < p.groups && at.column0 + column < o.columns;
             u32 peak;
-            if (exchanges && at.kind != Visit::only) {
+            if (exchanges && at.kind == Visit::exchange) {
+                peak = column_peak(t, s.slab_peak, column, 0, units);
+            } else if (exchanges && at.kind != Visit::only) {
                 peak = inside ? t.load_fresh(p.plan.column_amax + slot_of(p, at) + column) : 0u;
             } else {
-                peak = column_peak(t, s, column, block * (reduction / 16), reduction / 16);
+                peak = column_peak(t, s.column_peak, column, block * (reduction / 16), reduction / 16);
             }
             const i32 row = at.row0 + block * reduction;
             const bool wanted = inside && o.columns_wanted && (exchanges ? at.row_tile == 0 : row < at.padded_rows);
@@ -391,33 +480,7 @@ private:
                                                      t.thread() == 0 && p.row_data != nullptr, at.group, down, across);
         if (t.thread() == 0) {
             if (o.columns_wanted) store_scale(t, o.column_scale, scale, at.group, across, down);
-            t.store_shared(&s.row_scale[0], scale);
-        }
-    }
-
-    // The largest magnitudes of two rows, each folded over a thread's eight elements, over `lanes` neighbours: as f32
-    // bits, in each of them.
-    template <int lanes, class Thread>
-    OCTET_GPU static void peaks_of_two(Thread& t, u32 a, u32 b, u32 (&peaks)[2]) {
-        if constexpr (In::words == 4) {  // both in one word
-            const u32 both =
-                fold_lanes<In, lanes>(t, t.max_u16x2(t.permute_bytes(a, b, 0x5410u), t.permute_bytes(a, b, 0x7632u)));
-            peaks[0] = both << 16;
-            peaks[1] = both & 0xFFFF0000u;
-        } else {
-            peaks[0] = fold_lanes<In, lanes>(t, a);
-            peaks[1] = fold_lanes<In, lanes>(t, b);
-        }
-    }
-
-    template <int lanes, class Thread>
-    OCTET_GPU static void row_peaks(Thread& t, const Eight<In> (&x)[8], u32 (&peaks)[8]) {
-        OCTET_UNROLL
-        for (int j = 0; j < 8; j += 2) {
-            u32 two[2];
-            peaks_of_two<lanes>(t, fold_across(t, magnitudes_of(x[j])), fold_across(t, magnitudes_of(x[j + 1])), two);
-            peaks[j] = two[0];
-            peaks[j + 1] = two[1];
+            t.store_shared(&s.square_scale, scale);
         }
     }
 
@@ -428,8 +491,7 @@ private:
                                     const Place& me, const Eight<In> (&x)[8]) {
         if (scales == TileScales::square && p.row_data == nullptr) return;
         constexpr int lanes = mx ? 4 : 16;
-        u32 peaks[8];
-        if constexpr (scales == TileScales::run128 || mx) row_peaks<lanes>(t, x, peaks);
+        u32 peaks[2];  // of this row and the next
         const i32 column = at.column0 + 8 * me.c;
         u8* data = p.row_data + at.group * p.row_data_stride[0] +
                    (at.begin + at.row0 + row_of(me, 0)) * p.row_data_stride[1] + column;
@@ -438,13 +500,16 @@ private:
             const i32 row = at.row0 + row_of(me, j);
             const bool inside = row < at.rows && column < o.columns;
             float scale;
-            if constexpr (scales == TileScales::slab) {
+            if constexpr (scales == TileScales::square) {
+                scale = t.load_shared(&s.square_scale);
+            } else if constexpr (both_ways) {
                 scale = t.load_shared(&s.row_scale[row_of(me, j)]);
-            } else if constexpr (scales == TileScales::square) {
-                scale = t.load_shared(&s.row_scale[0]);
             } else {
-                scale = make_scale<Codec, mx>(t, peaks[j], p.rule, p.row_scale, inside && me.c % lanes == 0, at.group,
-                                              at.begin + row, column / (lanes * 8));
+                if (j % 2 == 0)
+                    peaks_of_two<In, lanes>(t, fold_across(t, magnitudes_of(x[j])),
+                                            fold_across(t, magnitudes_of(x[j + 1])), peaks);
+                scale = make_scale<Codec, mx>(t, peaks[j % 2], p.rule, p.row_scale, inside && me.c % lanes == 0,
+                                              at.group, at.begin + row, column / (lanes * 8));
             }
             if (inside)
                 store_eight(t, data + (8 * (j / 4) + j % 4) * p.row_data_stride[1], encode_eight<Codec>(t, x[j], scale),
@@ -460,7 +525,7 @@ private:
             const int column = 8 * me.c + k;
             float scale;
             if constexpr (scales == TileScales::square)
-                scale = t.load_shared(&s.row_scale[0]);
+                scale = t.load_shared(&s.square_scale);
             else
                 scale = t.load_shared(&s.column_scale[mx ? me.u / 2 : 0][column]);
             OCTET_UNROLL
@@ -474,14 +539,16 @@ private:
     }
 
     template <class Thread>
-    OCTET_GPU static void store_columns(Thread& t, Shared& s, const TileOperand& o, const Tile& at) {
-        const int piece = t.thread() % 8;
+    OCTET_GPU static void store_columns(Thread& t, const Params& p, Shared& s, const Tile& at) {
+        const Place me = place_of(t);
+        const TileOperand& o = p.operand[at.operand];
+        const int piece = me.thread % 8;
         const i32 row = at.row0 + 16 * piece;
         const i32 room = at.padded_rows - row, real = at.rows - row;
         u8* data = o.column_data + at.group * o.column_data_stride[0] + at.padded_begin + row;
         OCTET_UNROLL
         for (int i = 0; i < 4; ++i) {
-            const int column = t.thread() / 8 + 32 * i, c = column / 8;
+            const int column = me.thread / 8 + 32 * i, c = column / 8;
             if (at.column0 + column >= o.columns || room <= 0) continue;
             const Vec16 read = t.load_shared(&s.transposed[column][piece ^ (c / 2)]);
             Vec16 v;  // the swizzle's bit 1 swaps halves

@@ -27,15 +27,14 @@ struct TransposedParams {
     Plan plan;
 };
 
-template <class In_, class Codec_, Scaling scaling>
+template <class In_, class Codec_, Scaling scaling, int vectors>  // eights a thread holds
 struct TransposedKernel {
     using In = In_;
     using Codec = Codec_;
     using Params = TransposedParams;
     static constexpr int threads = 256;
-    static constexpr int blocks_per_core = In::words == 4 ? 3 : 2;
+    static constexpr int blocks_per_core = In::words == 8 ? 2 : vectors == 8 ? 3 : 5;
     static constexpr int units = threads / unit;
-    static constexpr int vectors = In::words == 4 ? 8 : 4;  // eights a thread holds
     static constexpr bool mx = scaling == Scaling::mx;
     static constexpr int block = static_cast<int>(block_of(scaling));  // 0: the group
 
@@ -54,6 +53,7 @@ struct TransposedKernel {
 
     template <class Thread>
     OCTET_GPU static void run(Thread& t, const Params& p, Shared& s) {
+        t.await_earlier();
         const i64 group = t.block() % p.groups;
         const i64 feature0 = static_cast<i64>(t.block() / p.groups) * p.features_a_block;
         const Group* range = p.plan.group + group;

@@ -10,29 +10,32 @@
 
 namespace octet::gpu {
 
-// What one call needs at most. rows: of the tensor (experts * N for weights); columns: features of one tensor, or of
-// both in a dual call; groups: or experts.
+// What one call needs at most.
 struct WorkspaceSize {
-    i64 groups, slabs, column_words, row_words;
+    i64 groups, slabs, column_words, peak_vectors;
+    int directions = 1;  // that tiles exchange maxima along
 
     static constexpr i64 align(i64 bytes) { return round_up(bytes, 256); }
-    constexpr i64 group_bytes() const { return align((groups + 2) * static_cast<i64>(sizeof(Group))); }
+    constexpr i64 group_bytes() const { return align((groups + 1) * static_cast<i64>(sizeof(Group))); }
     constexpr i64 item_bytes() const { return align((groups + 2) * 4); }
     constexpr i64 bytes() const {
-        return group_bytes() + 2 * item_bytes() + align(4) + align(slabs * 4) + align(column_words * 4) +
-               align(row_words * 4);
+        return group_bytes() + item_bytes() + align(4) + align(slabs * 4) + align(column_words * 4) +
+               directions * align(peak_vectors * 16);
     }
 };
 
 // Groups alone: padding, dequantizing, and scales that stay within a tile.
 constexpr WorkspaceSize ranges_workspace(i64 groups) { return {groups, 0, 0, 0}; }
-// One scale a column of a group. `column_tiles` of 128 columns.
-constexpr WorkspaceSize columns_workspace(i64 columns, i64 column_tiles, i64 groups) {
-    return {groups, (groups + 1) * column_tiles, groups * columns, 0};
+// One scale a column of a group, found by tiles. rows: of the tensor (experts * N for weights); columns, and tiles of
+// 128 of them: of one tensor, or of both in a dual call; groups: or experts.
+constexpr WorkspaceSize columns_workspace(i64 rows, i64 columns, i64 column_tiles, i64 groups, i64 element_bytes) {
+    const i64 row_tiles = rows / 128 + groups + 1;
+    return {groups, groups * column_tiles, groups * columns, row_tiles * column_tiles * 8 * element_bytes};
 }
-// One scale a column of a group and one a row.
-constexpr WorkspaceSize pair_workspace(i64 rows, i64 columns, i64 groups) {
-    return {groups, groups + 1, groups * columns, rows};
+// One scale a column of a group, and one a row.
+constexpr WorkspaceSize pair_workspace(i64 rows, i64 columns, i64 groups, i64 element_bytes) {
+    const WorkspaceSize size = columns_workspace(rows, columns, ceil_div(columns, 128), groups, element_bytes);
+    return {groups, 0, size.column_words, size.peak_vectors, 2};
 }
 
 inline Plan place_plan(const WorkspaceSize& size, void* memory) {
@@ -45,11 +48,11 @@ inline Plan place_plan(const WorkspaceSize& size, void* memory) {
     Plan plan;
     plan.group = reinterpret_cast<Group*>(take(size.group_bytes()));
     plan.first_item = reinterpret_cast<u32*>(take(size.item_bytes()));
-    plan.second_item = reinterpret_cast<u32*>(take(size.item_bytes()));
     plan.ticket = reinterpret_cast<u32*>(take(WorkspaceSize::align(4)));
     plan.arrived = reinterpret_cast<u32*>(take(WorkspaceSize::align(size.slabs * 4)));
     plan.column_amax = reinterpret_cast<u32*>(take(WorkspaceSize::align(size.column_words * 4)));
-    plan.row_amax = reinterpret_cast<u32*>(take(WorkspaceSize::align(size.row_words * 4)));
+    plan.tile_peaks = reinterpret_cast<Vec16*>(take(WorkspaceSize::align(size.peak_vectors * 16)));
+    plan.row_peaks = reinterpret_cast<Vec16*>(size.directions == 2 ? take(0) : nullptr);
     return plan;
 }
 

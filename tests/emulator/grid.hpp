@@ -6,7 +6,7 @@
 //   - a read of shared memory that nobody wrote;
 //   - shared memory touched by two threads, one of them writing, with no barrier or shuffle between;
 //   - a 16- or 8-byte access that is not aligned to its size;
-//   - threads that wait for a count nobody will reach.
+//   - threads that wait for a count or a mark that nobody will reach.
 #pragma once
 
 #include <cstring>
@@ -50,7 +50,13 @@ struct Lane {
     int shuffle_mask = 0;
     std::source_location barrier_place{};
     const u32* waits_for = nullptr;
-    u32 wait_count = 0;
+    u32 wait_count = 0;  // to be reached, or
+    u32 wait_mark = 0;   // to be set in four words
+
+    bool waits() const {
+        if (wait_mark == 0) return *waits_for < wait_count;
+        return (waits_for[0] & waits_for[1] & waits_for[2] & waits_for[3] & wait_mark) != wait_mark;
+    }
 };
 
 struct Block {
@@ -75,6 +81,7 @@ public:
 
     int thread() const { return lane_.thread; }
     int threads() const { return block_.threads; }
+    int thread_again() const { return lane_.thread; }
     u32 block() const { return block_.index; }
     u32 blocks() const { return block_.grid_blocks; }
 
@@ -133,9 +140,21 @@ public:
         if (*counter >= count) return;
         lane_.waits_for = counter;
         lane_.wait_count = count;
+        lane_.wait_mark = 0;
         pause_as(State::waiting);
     }
     u32 load_fresh(const u32* from) { return *from; }
+    Vec16 load_fresh(const Vec16* from) { return wide_load<Vec16>(from); }
+    void publish(u32* to, u32 word) { *to = word; }
+    // What was seen before is dropped, so that a kernel cannot do without the wait.
+    Vec16 until_marked(const Vec16* from, Vec16, u32 mark) {
+        lane_.waits_for = from->word;
+        lane_.wait_mark = mark;
+        if (lane_.waits()) pause_as(State::waiting);
+        return wide_load<Vec16>(from);
+    }
+    void await_earlier() {}
+    void admit_later() {}
 
     static u32 max_u16x2(u32 a, u32 b) {
         const u32 low = (a & 0xFFFFu) > (b & 0xFFFFu) ? a & 0xFFFFu : b & 0xFFFFu;
@@ -258,7 +277,7 @@ inline bool run_warp(Block& block, int warp) {
         int shuffling = 0, blocked = 0;
         for (int i = first; i < end; ++i) {
             Lane& lane = block.lanes[static_cast<std::size_t>(i)];
-            if (lane.state == State::waiting && *lane.waits_for >= lane.wait_count) lane.state = State::ready;
+            if (lane.state == State::waiting && !lane.waits()) lane.state = State::ready;
             if (lane.state == State::ready) {
                 lane.fiber.resume();
                 moved = true;
@@ -378,7 +397,7 @@ void launch(i64 blocks, const typename Kernel::Params& params, int width, int to
                 if (!block.error.empty()) throw EmulatorError(block.error);
                 for (const Lane& lane : block.lanes) left = left || lane.state != State::done;
             }
-            if (left && !moved) throw EmulatorError("threads wait for a count that nobody will reach");
+            if (left && !moved) throw EmulatorError("threads wait for a count or a mark that nobody will reach");
         }
     }
 }

@@ -32,6 +32,10 @@ public:
         emulator::launch<Kernel>(blocks, params, width_, 2);
     }
     template <class Kernel>
+    void launch_next(std::int64_t blocks, const typename Kernel::Params& params) {
+        launch<Kernel>(blocks, params);
+    }
+    template <class Kernel>
     void launch_together(std::int64_t blocks, const typename Kernel::Params& params) {
         emulator::launch<Kernel>(blocks, params, width_, static_cast<int>(blocks));
     }

@@ -146,9 +146,11 @@ struct Case {
         QuantizerTuning tuning;
         tuning.rows_vectors = one_of(random, {2, 4, 8});
         tuning.fused_share = one_of(random, {0, 1, 2, 3});
-        tuning.fused_pair_share = one_of(random, {0, 1, 2});
+        tuning.fused_pair_columns = one_of(random, {0, 16, 16});
+        tuning.short_groups = one_of(random, {0, 20, 512});
+        tuning.pair_rows = one_of(random, {1, 32});
+        tuning.neighbours = one_of(random, {0, 2, 32, 32});
         tuning.lag_bytes = one_of<std::int64_t>(random, {0, 1000, 100000});
-        tuning.alternate_bytes = one_of<std::int64_t>(random, {0, 20000, 1000000});
         runner = EmulatorRunner(width, one_of<std::int64_t>(random, {1, 3, 7}), tuning);
     }
 
@@ -383,6 +385,43 @@ INSTANTIATE_TEST_SUITE_P(All, GpuQuantizers,
                                     std::string(name(std::get<1>(parameter.param))) + "_" +
                                     std::to_string(std::get<2>(parameter.param));
                          });
+
+// Rows that take every width of the kernel that finds both scales, and the longest, which no block can hold.
+class GpuLongRows : public testing::TestWithParam<std::int64_t> {};
+
+TEST_P(GpuLongRows, EqualTheReference) {
+    for (int i = 0; i < 4; ++i) {
+        Case c(static_cast<std::uint64_t>(100 * i), i % 2 ? 32 : 64, Scaling::rowwise);
+        c.input = i < 2 ? Format::bf16 : Format::f32;
+        c.k = GetParam();
+        c.m = 11;
+        c.ends = {3, 3, 10};
+        SCOPED_TRACE(testing::Message() << "case " << i << ", " << name(c.input));
+        ASSERT_NO_THROW(check_pair(c));
+        c.m = 3;
+        ASSERT_NO_THROW(check_weights(c));
+        if (testing::Test::HasFailure()) return;
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, GpuLongRows, testing::Values(2056, 5120, 8192, 9000, 16400));
+
+// Slabs of more tiles than exchange maxima directly, and of many that do.
+TEST(GpuSlabs, OfManyTiles) {
+    for (const std::int64_t m : {4000, 4300}) {
+        Case c(7, 32, Scaling::rowwise);
+        c.m = m;
+        c.k = 9;
+        c.ends = {static_cast<std::int32_t>(m - 100), static_cast<std::int32_t>(m)};
+        c.runner = EmulatorRunner(32, 40, [] {
+            QuantizerTuning tuning;
+            tuning.fused_share = 1;
+            return tuning;
+        }());
+        SCOPED_TRACE(testing::Message() << m << " rows");
+        ASSERT_NO_THROW(check_columns(c));
+    }
+}
 
 // Offsets that decrease or run past the tensor are clamped: nothing is written outside, nothing waits for ever.
 TEST(GpuPlan, ClampsBadOffsets) {

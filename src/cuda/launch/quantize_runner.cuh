@@ -3,6 +3,7 @@
 
 #include <array>
 #include <atomic>
+#include <span>
 
 #include "cuda/device.hpp"
 #include "gpu/layout_ops.hpp"
@@ -62,28 +63,36 @@ public:
 
     template <class Kernel>
     void launch(std::int64_t blocks, const typename Kernel::Params& params) {
-        go<Kernel>(blocks, params, false);
+        go<Kernel>(blocks, params, {});
+    }
+    // Begins while the call's kernel before it ends, and waits for it.
+    template <class Kernel>
+    void launch_next(std::int64_t blocks, const typename Kernel::Params& params) {
+        cudaLaunchAttribute early{};
+        early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+        early.val.programmaticStreamSerializationAllowed = 1;
+        go<Kernel>(blocks, params, {&early, 1});
     }
     // A cooperative launch: blocks that wait for each other are all running, or none is.
     template <class Kernel>
     void launch_together(std::int64_t blocks, const typename Kernel::Params& params) {
-        go<Kernel>(blocks, params, true);
+        cudaLaunchAttribute together{};
+        together.id = cudaLaunchAttributeCooperative;
+        together.val.cooperative = 1;
+        go<Kernel>(blocks, params, {&together, 1});
     }
 
 private:
     template <class Kernel>
-    void go(std::int64_t blocks, const typename Kernel::Params& params, bool together) {
+    void go(std::int64_t blocks, const typename Kernel::Params& params, std::span<cudaLaunchAttribute> attributes) {
         require(blocks < (std::int64_t{1} << 31), "the call needs ", blocks, " blocks, more than a launch can have");
         cudaLaunchConfig_t config{};
         config.gridDim = dim3(static_cast<unsigned>(blocks));
         config.blockDim = dim3(Kernel::threads);
         config.dynamicSmemBytes = sizeof(typename Kernel::Shared);
         config.stream = stream_;
-        cudaLaunchAttribute attribute{};
-        attribute.id = cudaLaunchAttributeCooperative;
-        attribute.val.cooperative = 1;
-        config.attrs = &attribute;
-        config.numAttrs = together ? 1 : 0;
+        config.attrs = attributes.data();
+        config.numAttrs = static_cast<unsigned>(attributes.size());
         checked(cudaLaunchKernelEx(&config, simt::entry<Kernel>, params), "launch of a quantizer kernel");
     }
 

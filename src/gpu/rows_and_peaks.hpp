@@ -1,0 +1,165 @@
+// Quantizes rows along their own axis, one scale a row, and finds the largest magnitude of every column of a group on
+// the way: x[M, K] -> data[M, K], column_amax[groups, K]. What quantizes the columns afterwards reads x again.
+//
+// Bytes: x once, data once. Bound by memory. All threads of a block share a row, `batch` rows at a time: a thread holds
+// the same columns of every row, so that their maxima stay in its registers until the group or the block's share of
+// rows ends.
+#pragma once
+
+#include "gpu/eight.hpp"
+#include "gpu/outputs.hpp"
+#include "gpu/plan.hpp"
+
+namespace octet::gpu {
+
+struct RowsAndPeaksParams {
+    const void* x;    // [groups, rows, columns]
+    i64 x_stride[2];  // group, row
+    u8* data;         // likewise
+    i64 data_stride[2];
+    ScaleOut scale;  // [groups, rows]
+    ScaleRule rule;
+    i64 groups;
+    i64 rows;  // of all groups, and those that nobody owns
+    i32 columns;
+    i32 aligned;  // every row starts on 16 bytes
+    i64 rows_a_block;
+    Plan plan;
+};
+
+template <class In_, class Codec_, int vectors>
+struct RowsAndPeaksKernel {
+    using In = In_;
+    using Codec = Codec_;
+    using Params = RowsAndPeaksParams;
+    static constexpr int threads = 256;
+    static constexpr int units = threads / unit;
+    static constexpr int batch = vectors >= 8 ? 1 : (vectors == 1 ? 4 : 2) / In::pieces;
+    static constexpr int blocks_per_core = In::words == 4 ? (vectors < 3 ? 4 : 3) : vectors < 8 ? 2 : 1;
+    static constexpr int reach = threads * 8 * vectors;  // columns of the longest row
+    static constexpr int pairs = (batch + 1) / 2;        // rows are folded two by two
+
+    struct Shared {
+        alignas(16) u32 peak[2][static_cast<u32>(2 * pairs)][units];  // a row's, f32 bits, by unit
+        alignas(16) typename In::Element column_peak[threads * 8];
+        i64 group;
+    };
+
+    template <class Thread>
+    OCTET_GPU static void run(Thread& t, const Params& p, Shared& s) {
+        t.await_earlier();
+        const i64 first = static_cast<i64>(t.block()) * p.rows_a_block;
+        const i64 last = first + p.rows_a_block < p.rows ? first + p.rows_a_block : p.rows;
+        for (i64 g = t.thread(); g <= p.groups; g += threads) {
+            const i64 position = t.load(&p.plan.group[g].position);
+            if (position <= first && first < position + t.load(&p.plan.group[g].rows)) t.store_shared(&s.group, g);
+        }
+        t.barrier();
+        i64 group = t.load_shared(&s.group);
+        int turn = 0;
+        for (i64 row = first; row < last; ++group) {
+            const i64 position = t.load(&p.plan.group[group].position),
+                      end = position + t.load(&p.plan.group[group].rows);
+            if (end <= row) continue;
+            const i64 stop = end < last ? end : last;
+            if (static_cast<GroupOrder>(t.load(&p.plan.group[group].order)) == GroupOrder::fused) {
+                row = stop;  // the tiles do it all
+                continue;
+            }
+            const i64 begin = t.load(&p.plan.group[group].begin);
+            Magnitudes<In> peaks[static_cast<u32>(vectors)]{};
+            for (; row < stop; row += batch, turn ^= 1)
+                cast(t, p, s, turn, group, begin + row - position, static_cast<i32>(stop - row), peaks);
+            row = stop;
+            if (group < p.groups) hand_in(t, p, s, group, peaks);
+        }
+        t.admit_later();
+    }
+
+private:
+    OCTET_GPU static i32 column_of(int thread, int j) { return (thread + j * threads) * 8; }
+
+    // `count` rows from `row` of the group's matrix on, or a batch of them where there are more.
+    template <class Thread>
+    OCTET_GPU static void cast(Thread& t, const Params& p, Shared& s, int turn, i64 group, i64 row, i32 count,
+                               Magnitudes<In> (&peaks)[static_cast<u32>(vectors)]) {
+        const auto* from = static_cast<const typename In::Element*>(p.x) + group * p.x_stride[0] + row * p.x_stride[1];
+        Eight<In> x[static_cast<u32>(batch)][static_cast<u32>(vectors)];
+        OCTET_UNROLL
+        for (int b = 0; b < batch; ++b) OCTET_UNROLL
+        for (int j = 0; j < vectors; ++j)
+            x[b][j] = load(t, p, from + b * p.x_stride[1], column_of(t.thread(), j), b < count);
+        u32 row_peak[static_cast<u32>(2 * pairs)] = {};
+        OCTET_UNROLL
+        for (int b = 0; b < batch; ++b) OCTET_UNROLL
+        for (int j = 0; j < vectors; ++j) {
+            const Magnitudes<In> m = magnitudes_of(x[b][j]);
+            fold(t, peaks[j], m);
+            row_peak[b] = magnitude_max<In>(t, row_peak[b], fold_across(t, m));
+        }
+        OCTET_UNROLL
+        for (int pair = 0; pair < pairs; ++pair) {
+            u32 two[2];
+            peaks_of_two<In, unit>(t, row_peak[2 * pair], row_peak[2 * pair + 1], two);
+            if (t.thread() % unit > 1) continue;
+            const int mine = t.thread() % unit;
+            t.store_shared(&s.peak[turn][2 * pair + mine][t.thread() / unit], mine ? two[1] : two[0]);
+        }
+        t.barrier();  // one a batch: turns alternate between two halves
+        u8* data = p.data + group * p.data_stride[0] + row * p.data_stride[1];
+        OCTET_UNROLL
+        for (int b = 0; b < batch; ++b) {
+            if (b >= count) continue;
+            u32 peak = 0;
+            OCTET_UNROLL
+            for (int half = 0; half < units / 4; ++half) {
+                const Vec16 some = t.load_shared(reinterpret_cast<const Vec16*>(s.peak[turn][b]) + half);
+                OCTET_UNROLL
+                for (int w = 0; w < 4; ++w) peak = some.word[w] > peak ? some.word[w] : peak;
+            }
+            const float scale = make_scale<Codec, false>(t, peak, p.rule, p.scale, t.thread() == 0, group, row + b, 0);
+            OCTET_UNROLL
+            for (int j = 0; j < vectors; ++j) {
+                const i32 column = column_of(t.thread(), j);
+                if (column < p.columns)
+                    store_eight(t, data + b * p.data_stride[1] + column, encode_eight<Codec>(t, x[b][j], scale),
+                                p.columns - column);
+            }
+        }
+    }
+
+    template <class Thread>
+    OCTET_GPU static Eight<In> load(Thread& t, const Params& p, const typename In::Element* x, i32 column, bool mine) {
+        if (mine && column + 8 <= p.columns && p.aligned) return load_eight<In, Reuse::normal>(t, x + column);
+        if (mine && column < p.columns) return load_some<In>(t, x + column, p.columns - column);
+        return zero_eight<In>();
+    }
+
+    // Through shared memory, so that neighbouring threads fold neighbouring columns.
+    template <class Thread>
+    OCTET_GPU static void hand_in(Thread& t, const Params& p, Shared& s, i64 group,
+                                  const Magnitudes<In> (&peaks)[static_cast<u32>(vectors)]) {
+        OCTET_UNROLL
+        for (int j = 0; j < vectors; ++j) {
+            t.barrier();
+            OCTET_UNROLL
+            for (int piece = 0; piece < In::pieces; ++piece) {
+                Vec16 v;
+                OCTET_UNROLL
+                for (int i = 0; i < 4; ++i) v.word[i] = peaks[j].word[piece * 4 + i];
+                t.store_shared(reinterpret_cast<Vec16*>(&s.column_peak[8 * t.thread()]) + piece, v);
+            }
+            t.barrier();
+            OCTET_UNROLL
+            for (int i = 0; i < 8; ++i) {
+                const i32 column = t.thread() + threads * i;
+                const u32 peak = t.load_shared(&s.column_peak[column]);
+                if (j * threads * 8 + column < p.columns && peak != 0)
+                    t.atomic_max(p.plan.column_amax + group * p.columns + j * threads * 8 + column,
+                                 In::words == 4 ? peak << 16 : peak);
+            }
+        }
+    }
+};
+
+}  // namespace octet::gpu
