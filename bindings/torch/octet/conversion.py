@@ -2,7 +2,6 @@
 gradients stay what they are, so that state dicts, FSDP2, expert parallelism and optimizers go on as before."""
 import functools
 import inspect
-import types
 
 import torch
 from torch import nn
@@ -40,12 +39,17 @@ class _Routed(TorchFunctionMode):
 class _Traced:
     """torch.compile does not see a mode that is entered within what it traces. It sees this: the recipe in force while a
     converted module is traced, which the function that is traced in place of torch._grouped_mm looks at."""
-    recipe = None
+
+    def __init__(self):
+        self.recipe = None
+
+
+_traced = _Traced()
 
 
 def _grouped_mm_or_routed(*args, **kwargs):
-    if _Traced.recipe is not None:
-        return _routed(_Traced.recipe, False, *args, **kwargs)
+    if _traced.recipe is not None:
+        return _routed(_traced.recipe, False, *args, **kwargs)
     return _torch_grouped_mm(*args, **kwargs)
 
 
@@ -61,11 +65,11 @@ def _let_the_compiler_see():
 
 def _forward_routed(self, *args, **kwargs):
     if torch.compiler.is_compiling():
-        outer, _Traced.recipe = _Traced.recipe, self._octet_recipe
+        outer, _traced.recipe = _traced.recipe, self._octet_recipe
         try:
             return self._octet_forward(*args, **kwargs)
         finally:
-            _Traced.recipe = outer
+            _traced.recipe = outer
     with _Routed(self._octet_recipe, self._octet_cache_weights):
         return self._octet_forward(*args, **kwargs)
 
@@ -168,7 +172,7 @@ def convert(model, recipe="fp8_rowwise", filter=None, *, cache_weights=False):
         if not hasattr(module, "_octet_forward"):
             module._octet_forward = module.forward
         module._octet_recipe, module._octet_cache_weights = recipe, cache_weights
-        module.forward = types.MethodType(kind, module)
+        module.forward = functools.partial(kind, module)  # unlike a method of another name, it can be pickled
         if kind is _forward_routed:
             _let_the_compiler_see()
             if hasattr(module, "use_grouped_mm"):

@@ -1,5 +1,6 @@
 """octet.grouped_mm: the expert product of a training step, differentiable, in 8 bits."""
 import torch
+from torch.autograd.function import once_differentiable
 
 from ._registration import Saved, format_name, parse_recipe
 from .weights import cached_cast
@@ -40,6 +41,7 @@ class _GroupedMM(torch.autograd.Function):
         return y
 
     @staticmethod
+    @once_differentiable
     def backward(ctx, dy):
         with _below_autograd():
             return *Saved.gradients(ctx, dy), None, None, None, None
@@ -55,6 +57,7 @@ class _GroupedMMDual(torch.autograd.Function):
         return y0, y1
 
     @staticmethod
+    @once_differentiable
     def backward(ctx, dy0, dy1):
         with _below_autograd():
             return *Saved.gradients(ctx, dy0, dy1), None, None, None

@@ -140,6 +140,18 @@ def test_a_gradient_without_strides(device):
     assert torch.equal(a.grad[: ENDS[-1]], spread[: ENDS[-1]])
 
 
+def test_what_cannot_be_is_said_in_backward(device):
+    a, w, b, ends, dy = tensors(device, torch.bfloat16)
+    y = octet.grouped_mm(a, b, ends)
+    with torch.no_grad():
+        w.mul_(2)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        y.backward(dy)
+    (da,) = torch.autograd.grad(octet.grouped_mm(a, b, ends).square().sum(), a, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        da.sum().backward()
+
+
 def test_tokens_of_a_wider_tensor(device):
     a, w, b, ends, dy = tensors(device, torch.bfloat16)
     wide = torch.cat([a.detach(), a.detach()], dim=1)

@@ -1,9 +1,11 @@
 """octet.GroupedExperts, octet.MoE and octet.convert: against plain torch, in training, compiled, and sharded."""
 import copy
+import io
 
 import pytest
 import torch
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 import families
 import octet
@@ -149,6 +151,32 @@ def test_convert_again_changes_the_recipe():
     first = octet.convert(model, "fp8_rowwise")(x)
     assert not torch.equal(first, plain) and not torch.equal(octet.convert(model, "fp8_blockwise")(x), first)
     assert torch.equal(octet.convert(model, "fp8_rowwise")(x), first)
+
+
+@pytest.mark.parametrize("family", list(families.BLOCKS))
+def test_a_converted_model_is_copied_and_saved_as_it_is(family):
+    model = octet.convert(families.Model(families.BLOCKS[family]()))
+    x, _ = families.batch(0)
+    expected = model(x)
+    file = io.BytesIO()
+    torch.save(model, file)
+    file.seek(0)
+    for other in (copy.deepcopy(model), torch.load(file, weights_only=False)):
+        assert torch.equal(other(x), expected)
+        with torch.no_grad():
+            for parameter in other.block.parameters():
+                parameter.zero_()
+        assert not torch.equal(other(x), expected) and torch.equal(model(x), expected)
+
+
+@pytest.mark.parametrize("cache_weights", [False, True])
+def test_checkpointing_gives_the_same_gradients(cache_weights):
+    moe = octet.MoE(64, 96, 4, 2, cache_weights=cache_weights)
+    x = torch.randn(50, 64, requires_grad=True)
+    results = []
+    for forward in (moe, lambda t: checkpoint(moe, t, use_reentrant=False)):
+        results.append(torch.autograd.grad(forward(x).square().sum(), [x, *moe.parameters()]))
+    assert all(torch.equal(a, b) for a, b in zip(*results))
 
 
 @pytest.mark.parametrize("family", ["torchtitan", "plain", "stacked"])
