@@ -40,6 +40,21 @@ void define(torch::stable::detail::StableLibrary& m) {
     m.def("swizzle_group_scales(Tensor scale, Tensor ends) -> Tensor");
     m.def("unswizzle_group_scales(Tensor blocked, Tensor ends, int rows, int columns) -> Tensor");
 
+    m.def("swiglu(Tensor gate_up, Tensor? weights=None) -> Tensor");
+    m.def("swiglu_backward(Tensor gate_up, Tensor? weights, Tensor ds) -> (Tensor dgate_up, Tensor dweights)");
+    m.def("swiglu_quantize(Tensor gate_up, Tensor? weights, Tensor ends, int alignment, " OCTET_OPTIONS
+          ") -> " OCTET_SIX);
+    m.def(
+        "swiglu_backward_quantize(Tensor gate_up, Tensor? weights, Tensor ds, Tensor ends, int "
+        "alignment, " OCTET_OPTIONS ") -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)");
+    m.def("permute_tokens(Tensor tokens, Tensor slot_of_row, Tensor row_of_slot, int top_k) -> Tensor");
+    m.def(
+        "combine_tokens(Tensor rows, Tensor? weights, Tensor slot_of_row, Tensor row_of_slot, int top_k, "
+        "Tensor? addend=None) -> Tensor");
+    m.def(
+        "combine_tokens_backward(Tensor dy, Tensor rows, Tensor? weights, Tensor slot_of_row, Tensor row_of_slot, "
+        "int top_k) -> (Tensor drows, Tensor dweights)");
+
     m.def("grouped_forward(Tensor a, Tensor? a_scale, Tensor w, Tensor? w_scale, Tensor ends, " OCTET_PRODUCT
           ") -> Tensor");
     m.def("grouped_dgrad(Tensor dy, Tensor? dy_scale, Tensor w, Tensor? w_scale, Tensor ends, " OCTET_PRODUCT
@@ -82,6 +97,13 @@ void implement(torch::stable::detail::StableLibrary& m) {
     m.impl("unswizzle_scales", TORCH_BOX(&unswizzle_scales));
     m.impl("swizzle_group_scales", TORCH_BOX(&swizzle_group_scales));
     m.impl("unswizzle_group_scales", TORCH_BOX(&unswizzle_group_scales));
+    m.impl("swiglu", TORCH_BOX(&swiglu));
+    m.impl("swiglu_backward", TORCH_BOX(&swiglu_backward));
+    m.impl("swiglu_quantize", TORCH_BOX(&swiglu_quantize));
+    m.impl("swiglu_backward_quantize", TORCH_BOX(&swiglu_backward_quantize));
+    m.impl("permute_tokens", TORCH_BOX(&permute_tokens));
+    m.impl("combine_tokens", TORCH_BOX(&combine_tokens));
+    m.impl("combine_tokens_backward", TORCH_BOX(&combine_tokens_backward));
     m.impl("grouped_forward", TORCH_BOX(&grouped_forward));
     m.impl("grouped_dgrad", TORCH_BOX(&grouped_dgrad));
     m.impl("grouped_wgrad", TORCH_BOX(&grouped_wgrad));

@@ -11,6 +11,7 @@ using Text = std::string;
 using Two = std::tuple<Tensor, Tensor>;
 using Three = std::tuple<Tensor, Tensor, Tensor>;
 using Six = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor>;
+using Seven = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor>;
 
 // Quantizers: data, scale and inverse of each output.
 Three quantize_rows(Tensor x, Text scaling, Text format, Text scale_rounding, Text mx_mode);
@@ -40,6 +41,22 @@ Tensor swizzle_scales(Tensor scale);
 Tensor unswizzle_scales(Tensor blocked, std::int64_t rows, std::int64_t columns);
 Tensor swizzle_group_scales(Tensor scale, Tensor ends);
 Tensor unswizzle_group_scales(Tensor blocked, Tensor ends, std::int64_t rows, std::int64_t columns);
+
+// SwiGLU of gate_up [M, 2H] with a weight a row (f32, or none), and with the quantization of its result. Gradients of
+// the weights come last; a tensor of no elements where there were none.
+Tensor swiglu(Tensor gate_up, std::optional<Tensor> weights);
+Two swiglu_backward(Tensor gate_up, std::optional<Tensor> weights, Tensor ds);
+Six swiglu_quantize(Tensor gate_up, std::optional<Tensor> weights, Tensor ends, std::int64_t alignment, Text scaling,
+                    Text format, Text scale_rounding, Text mx_mode);
+Seven swiglu_backward_quantize(Tensor gate_up, std::optional<Tensor> weights, Tensor ds, Tensor ends,
+                               std::int64_t alignment, Text scaling, Text format, Text scale_rounding, Text mx_mode);
+
+// Tokens to the experts' order and back. Slot t * top_k + j is token t's j-th choice; the two lists are int32.
+Tensor permute_tokens(Tensor tokens, Tensor slot_of_row, Tensor row_of_slot, std::int64_t top_k);
+Tensor combine_tokens(Tensor rows, std::optional<Tensor> weights, Tensor slot_of_row, Tensor row_of_slot,
+                      std::int64_t top_k, std::optional<Tensor> addend);
+Two combine_tokens_backward(Tensor dy, Tensor rows, std::optional<Tensor> weights, Tensor slot_of_row,
+                            Tensor row_of_slot, std::int64_t top_k);
 
 // Products: an operand is plain (no scale) or 8-bit data with the scale that products read.
 Tensor grouped_forward(Tensor a, std::optional<Tensor> a_scale, Tensor w, std::optional<Tensor> w_scale, Tensor ends,

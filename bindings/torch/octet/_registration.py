@@ -198,6 +198,47 @@ def _(dy, dy_scale, a, a_scale, ends, alignment, scaling="rowwise", accumulation
     return dy.new_empty((ends.shape[0], n, k), dtype=FORMATS[out])
 
 
+@_fake("swiglu")
+def _(gate_up, weights=None):
+    return gate_up.new_empty((gate_up.shape[0], gate_up.shape[1] // 2))
+
+
+def _weight_gradients(weights, like):
+    return like.new_empty((0 if weights is None else weights.numel(),), dtype=torch.float32)
+
+
+@_fake("swiglu_backward")
+def _(gate_up, weights, ds):
+    return gate_up.new_empty(gate_up.shape), _weight_gradients(weights, gate_up)
+
+
+@_fake("swiglu_quantize")
+def _(gate_up, weights, ends, alignment, scaling="rowwise", format="e4m3", scale_rounding="power_of_two", mx_mode="rceil"):
+    s = gate_up.new_empty((gate_up.shape[0], gate_up.shape[1] // 2))
+    return (*_rows(s, scaling, format), *_columns(s, s.shape[0], s.shape[1], ends, alignment, scaling, format))
+
+
+@_fake("swiglu_backward_quantize")
+def _(gate_up, weights, ds, ends, alignment, scaling="rowwise", format="e4m3", scale_rounding="power_of_two", mx_mode="rceil"):
+    columns = _columns(gate_up, gate_up.shape[0], gate_up.shape[1], ends, alignment, scaling, format)
+    return (*_rows(gate_up, scaling, format), *columns, _weight_gradients(weights, gate_up))
+
+
+@_fake("permute_tokens")
+def _(tokens, slot_of_row, row_of_slot, top_k):
+    return tokens.new_empty((slot_of_row.shape[0], tokens.shape[1]))
+
+
+@_fake("combine_tokens")
+def _(rows, weights, slot_of_row, row_of_slot, top_k, addend=None):
+    return rows.new_empty((row_of_slot.shape[0] // top_k, rows.shape[1]))
+
+
+@_fake("combine_tokens_backward")
+def _(dy, rows, weights, slot_of_row, row_of_slot, top_k):
+    return dy.new_empty((slot_of_row.shape[0], dy.shape[1])), _weight_gradients(weights, dy)
+
+
 def _kept(a, ends, recipe, keep):
     if not (keep and wgrad_in_8_bits(recipe)):
         return a.new_empty((0,), dtype=torch.float32), a.new_empty((0,), dtype=torch.float32)
@@ -301,3 +342,40 @@ torch.library.register_autograd("octet::grouped_mm", lambda ctx, dy, *_: (*Saved
                                 setup_context=_setup)
 torch.library.register_autograd("octet::grouped_mm_dual", lambda ctx, dy0, dy1, *_: (*Saved.gradients(ctx, dy0, dy1), *[None] * 4),
                                 setup_context=_setup_dual)
+
+
+def _setup_swiglu(ctx, inputs, output):
+    ctx.save_for_backward(*inputs)
+
+
+def _backward_swiglu(ctx, ds):
+    gate_up, weights = ctx.saved_tensors
+    dgate_up, dweights = torch.ops.octet.swiglu_backward(gate_up, weights, ds)
+    return dgate_up, None if weights is None else dweights
+
+
+def _setup_permute(ctx, inputs, output):
+    _, slot_of_row, row_of_slot, ctx.top_k = inputs
+    ctx.save_for_backward(slot_of_row, row_of_slot)
+
+
+def _backward_permute(ctx, drows):
+    return torch.ops.octet.combine_tokens(drows, None, *ctx.saved_tensors, ctx.top_k), None, None, None
+
+
+def _setup_combine(ctx, inputs, output):
+    *tensors, ctx.top_k, addend = inputs
+    ctx.save_for_backward(*tensors)
+    ctx.addend_dtype = None if addend is None else addend.dtype
+
+
+def _backward_combine(ctx, dy):
+    rows, weights, *order = ctx.saved_tensors
+    drows, dweights = torch.ops.octet.combine_tokens_backward(dy, rows, weights, *order, ctx.top_k)
+    addend = dy.to(ctx.addend_dtype, copy=True) if ctx.addend_dtype is not None else None
+    return drows, None if weights is None else dweights, None, None, None, addend
+
+
+torch.library.register_autograd("octet::swiglu", _backward_swiglu, setup_context=_setup_swiglu)
+torch.library.register_autograd("octet::permute_tokens", _backward_permute, setup_context=_setup_permute)
+torch.library.register_autograd("octet::combine_tokens", _backward_combine, setup_context=_setup_combine)

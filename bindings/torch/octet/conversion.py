@@ -83,10 +83,10 @@ def _product(module, x, w, offs):
     return grouped_mm(x, w.transpose(-2, -1), offs, module._octet_recipe, cache_weights=module._octet_cache_weights)
 
 
-def _run_experts(module, x, chosen, weights, experts, gate_and_up, down):
-    """x [T, D] through its chosen experts."""
+def _run_experts(module, x, chosen, weights, experts, hidden, down):
+    """x [T, D] through its chosen experts; `hidden` makes the activation in front of the down projection."""
     rows, offs, tokens, places, row_weights = expert_order(x, chosen, weights, experts)
-    h = swiglu(*gate_and_up(rows, offs), row_weights)
+    h = hidden(rows, offs, row_weights)
     return Gather.apply(_product(module, h, down, offs), tokens, places)
 
 
@@ -95,10 +95,10 @@ def _forward_stacked_experts(self, hidden_states, top_k_index, top_k_weights):
     x = hidden_states.reshape(-1, hidden_states.shape[-1])
     chosen, weights = (t.reshape(x.shape[0], -1) for t in (top_k_index, top_k_weights))
 
-    def gate_and_up(rows, offs):
-        return _product(self, rows, self.gate_up_proj, offs).chunk(2, dim=-1)
+    def hidden(rows, offs, row_weights):
+        return torch.ops.octet.swiglu(_product(self, rows, self.gate_up_proj, offs), row_weights.float())
 
-    y = _run_experts(self, x, chosen, weights, self.gate_up_proj.shape[0], gate_and_up, self.down_proj)
+    y = _run_experts(self, x, chosen, weights, self.gate_up_proj.shape[0], hidden, self.down_proj)
     return y.view(hidden_states.shape)
 
 
@@ -111,10 +111,11 @@ def _forward_block(self, hidden_states):
         weights = weights / weights.sum(-1, keepdim=True)
     gate, up, down = (torch.stack([getattr(expert, name).weight for expert in self.experts]) for name in _linears(self))
 
-    def gate_and_up(rows, offs):
-        return grouped_mm_dual(rows, gate.transpose(-2, -1), up.transpose(-2, -1), offs, self._octet_recipe)
+    def hidden(rows, offs, row_weights):
+        parts = grouped_mm_dual(rows, gate.transpose(-2, -1), up.transpose(-2, -1), offs, self._octet_recipe)
+        return swiglu(*parts, row_weights)
 
-    y = _run_experts(self, x, chosen, weights, len(self.experts), gate_and_up, down)
+    y = _run_experts(self, x, chosen, weights, len(self.experts), hidden, down)
     return y.view(hidden_states.shape), logits
 
 

@@ -294,6 +294,9 @@ def operator_samples(device, scaling):
     yield ops.grouped_forward, (rows[0], rows[which], both[0], both[which], ends, scaling)
     yield ops.grouped_dgrad, (rows1[0], rows1[which], both[3], both[3 + which], ends, scaling)
     yield ops.grouped_wgrad, (columns1[0], columns1[which], columns[0], columns[which], ends, 128, scaling)
+    weights = torch.rand(128, device=device)
+    yield ops.swiglu_quantize, (x, weights, ends, 128, scaling)
+    yield ops.swiglu_backward_quantize, (x, weights, x1, ends, 128, scaling)
     if scaling == "mx":
         yield ops.swizzle_scales, (rows[1],)
         yield ops.unswizzle_scales, (ops.swizzle_scales(rows[1]), *rows[1].shape)
