@@ -56,10 +56,10 @@ def _fake(name):
     return torch.library.register_fake(f"octet::{name}")
 
 
-def _quantized(like, data, scales, scaling, format, both=True):
+def _quantized(like, data, scales, scaling, format):
     """Empty data, scale and inverse, as the quantizers return them."""
     mx = scaling == "mx"
-    scale = like.new_empty(scales if mx or both else (0,), dtype=torch.float8_e8m0fnu if mx else torch.float32)
+    scale = like.new_empty(scales, dtype=torch.float8_e8m0fnu if mx else torch.float32)
     inverse = like.new_empty((0,) if mx else scales, dtype=torch.float32)
     return like.new_empty(data, dtype=FORMATS[format]), scale, inverse
 
@@ -79,11 +79,9 @@ def _columns(x, tokens, features, ends, alignment, scaling, format):
 
 def _weights(w, rows, reduction, scaling, format):
     experts = w.shape[0]
-    block = BLOCKS[scaling]
     scales = {"rowwise": (experts, rows),
               "blockwise": (experts, ceil_div(rows, 128), ceil_div(reduction, 128)),
               "mx": (experts, rows, ceil_div(reduction, 32))}[scaling]
-    assert block == 0 or scales
     return _quantized(w, (experts, rows, reduction), scales, scaling, format)
 
 

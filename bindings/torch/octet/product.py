@@ -21,7 +21,7 @@ def check_recipe(recipe):
     return recipe
 
 
-def _offsets(offs, A):
+def _offsets(offs):
     if offs is None:
         raise ValueError("no offs were given; expected the cumulative end of every group, int32 on the tensors' device")
     return offs if offs.dtype == torch.int32 else offs.to(torch.int32)
@@ -79,7 +79,7 @@ def grouped_mm(A, W, offs=None, recipe="fp8_rowwise", *, bias=None, out_dtype=No
     A, W = _local(A), _local(W)
     if A.dim() != 2 or W.dim() != 3:
         raise ValueError(f"A of shape {tuple(A.shape)} and W of shape {tuple(W.shape)} were given; expected [M, K] and [E, K, N]")
-    offs = _offsets(offs, A)
+    offs = _offsets(offs)
     keep = torch.is_grad_enabled() and (A.requires_grad or W.requires_grad)
     out = format_name(A.dtype if out_dtype is None else out_dtype)
     compiling = torch.compiler.is_compiling()
@@ -95,7 +95,7 @@ def grouped_mm_dual(A, W0, W1, offs, recipe="fp8_rowwise", *, out_dtype=None):
     """grouped_mm of A with two weights, casting and keeping A once: an expert's gate and up projections."""
     check_recipe(recipe)
     A, W0, W1 = _local(A), _local(W0), _local(W1)
-    offs = _offsets(offs, A)
+    offs = _offsets(offs)
     keep = torch.is_grad_enabled() and (A.requires_grad or W0.requires_grad or W1.requires_grad)
     out = format_name(A.dtype if out_dtype is None else out_dtype)
     if keep and not torch.compiler.is_compiling():
