@@ -18,7 +18,7 @@ struct TrainArguments {
     std::optional<double> learning_rate;
     std::uint64_t seed = 1;
     int threads = 0, keep = 2;
-    std::int64_t eval_every = 100, eval_windows = 64, checkpoint_every = 200, observe_every = 25, log_every = 25;
+    std::int64_t eval_every = 100, eval_windows = 256, checkpoint_every = 200, observe_every = 25, log_every = 25;
     double eval_share = 0.05;
     bool resume = false, overwrite = false;
 };
