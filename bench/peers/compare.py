@@ -1,10 +1,12 @@
 """A training step of one expert product on an NVIDIA GPU: Octet beside torch's bf16 and torchao's fp8 rowwise, in one run.
 
-    OCTET_LIBRARY=liboctet.so [PEERS_TORCHAO=folder that holds torchao] python3 compare.py [--quick] [--commit HASH]
+    OCTET_LIBRARY=liboctet.so [PEERS_TORCHAO=folder that holds torchao] python3 compare.py [--shapes 3,4] [--parts] [--commit HASH]
 
 Octet is called through its C interface on torch's tensors and stream. Every shape is checked against torch's bf16 step
-before it is timed. Times are medians over interleaved repetitions with the L2 flushed before each. Writes step.json
-into $OUT, or the current folder, in the format of bench/results, and prints a table."""
+before it is timed. Times are medians over interleaved repetitions with the L2 flushed before each. What each product
+runs in is Octet's own choice, and is recorded; fwd_bwd_cached is a layer that was told that its weights change rarely.
+Writes step.json into $OUT, or the current folder, in the format of bench/results, and prints a table;
+bench/plot_step.py draws it."""
 import argparse
 import json
 import math
@@ -48,13 +50,20 @@ def skewed(tokens, experts):
     return torch.tensor(sizes).cumsum(0).to(torch.int32).to(dev)
 
 
+def even(tokens, experts):
+    return torch.tensor([tokens * (e + 1) // experts for e in range(experts)], dtype=torch.int32, device=dev)
+
+
+SPLITS = {"even": even, "uneven": uneven, "skewed": skewed}
+
+
 def sqnr_db(given, expected):
     power, error = 0.0, 0.0
     for a, b in zip(given.flatten(0, -2).split(4096), expected.flatten(0, -2).split(4096)):
         b = b.double()
         power += b.square().sum().item()
         error += (a.double() - b).square().sum().item()
-    return 10 * math.log10(power / error) if error > 0 else math.inf
+    return 10 * math.log10(power / error) if error > 0 else 999.0  # the same bits
 
 
 def interleaved(steps, repetitions):
@@ -85,6 +94,29 @@ def interleaved(steps, repetitions):
     return result
 
 
+def parts_us(step):
+    """Microseconds of a step's casts and of each product, by the profiler; {} where there is none. Octet runs forward,
+    dgrad and wgrad in this order, one kernel each; everything else is casts."""
+    try:
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+            for _ in range(3):
+                flush.zero_()
+                step()
+            torch.cuda.synchronize()
+        kernels = sorted((event.time_range.start, event.name, event.device_time if hasattr(event, "device_time") else event.cuda_time)
+                         for event in profile.events() if event.device_type == torch.autograd.DeviceType.CUDA)
+        kernels = [(name, us) for _, name, us in kernels if "octet" in name]
+        products = [us for name, us in kernels if "grouped_product" in name]
+        if len(products) != 9:
+            raise RuntimeError(f"{len(products)} products in three steps")
+        parts = {name: statistics.median(products[i::3]) for i, name in enumerate(("forward", "dgrad", "wgrad"))}
+        parts["casts"] = sum(us for name, us in kernels if "grouped_product" not in name) / 3
+        return {name: round(us, 1) for name, us in parts.items()}
+    except Exception as error:  # said, and left out of the results
+        print(f"no parts: {type(error).__name__}: {error}")
+        return {}
+
+
 def ceilings():
     source = torch.empty(1 << 31, dtype=torch.uint8, device=dev)
     target = torch.empty_like(source)
@@ -112,9 +144,11 @@ def measure(shape, split, recipe, arguments, copy_gbps, torchao_mm):
     w = torch.randn(e, n, k, device=dev, dtype=bf16) * k**-0.5
     w_t = w.transpose(-2, -1).requires_grad_(True)
     dy = torch.randn(m, n, device=dev, dtype=bf16)
-    ends = (skewed if split == "skewed" else uneven)(m, e)
+    ends = SPLITS[split](m, e)
     y, da, dw = torch.empty_like(dy), torch.empty_like(a, requires_grad=False), torch.empty_like(w)
     linear = octet_cuda.GroupedLinear(recipe, a.detach(), w, ends, y, dy, da, dw)
+    reused = recipe + (":" if ":" not in recipe else ",") + "weight_uses=1000" if recipe != "bf16" else recipe
+    cached_linear = octet_cuda.GroupedLinear(reused, a.detach(), w, ends, y, dy, da, dw)
 
     def octet_step():
         linear.weights_changed()
@@ -122,8 +156,8 @@ def measure(shape, split, recipe, arguments, copy_gbps, torchao_mm):
         linear.backward()
 
     def octet_cached():
-        linear.forward()
-        linear.backward()
+        cached_linear.forward()
+        cached_linear.backward()
 
     def peer(product):
         a.grad = w_t.grad = None
@@ -131,31 +165,40 @@ def measure(shape, split, recipe, arguments, copy_gbps, torchao_mm):
         out.backward(dy)
         return out
 
-    steps = {"octet": octet_step, "octet_cached": octet_cached, "octet_forward_cached": linear.forward,
+    steps = {"octet": octet_step, "octet_cached": octet_cached,
              "torch_bf16": lambda: peer(lambda x, b: torch._grouped_mm(x, b, ends))}
-    if torchao_mm is not None and split != "skewed":
+    if torchao_mm is not None and split == "uneven":
         steps["torchao"] = lambda: peer(lambda x, b: torchao_mm(x, b, ends, pad_token_groups_for_grouped_mm=False))
 
-    octet_step()
-    expected = steps["torch_bf16"] and peer(lambda x, b: torch._grouped_mm(x, b, ends))
-    quality = {"y": sqnr_db(y, expected.detach()), "da": sqnr_db(da, a.grad), "dw": sqnr_db(dw, w_t.grad.transpose(-2, -1))}
-    for name, value in quality.items():
-        if not value >= FLOORS_DB[name]:
-            raise SystemExit(f"{shape} {split} {recipe}: {name} has an SQNR of {value:.1f} dB, below {FLOORS_DB[name]}; not timed")
+    expected = peer(lambda x, b: torch._grouped_mm(x, b, ends)).detach()
+    quality = {}
+    for key in ("octet", "octet_cached"):
+        for out in (y, da, dw):
+            out.fill_(math.nan)
+        steps[key]()
+        quality[key] = {"y": sqnr_db(y, expected), "da": sqnr_db(da, a.grad), "dw": sqnr_db(dw, w_t.grad.transpose(-2, -1))}
+        for name, value in quality[key].items():
+            if not value >= FLOORS_DB[name]:
+                raise SystemExit(f"{shape} {split} {recipe} {key}: {name} has an SQNR of {value:.1f} dB, below {FLOORS_DB[name]}; not timed")
     times = interleaved(steps, arguments.repetitions)
     rows = []
-    for op, key, cached in (("fwd_bwd", "octet", False), ("fwd_bwd_cached", "octet_cached", True)):
+    for op, key, cached, layer in (("fwd_bwd", "octet", False, linear), ("fwd_bwd_cached", "octet_cached", True, cached_linear)):
         us, spread = times[key]
         versus = {peer_name: round(times[peer_name][0] / us, 3) for peer_name in ("torch_bf16", "torchao") if peer_name in times}
         versus["floor"] = round(floor_us(m, n, k, e, copy_gbps, cached) / us, 3)
         rows.append({"op": op, "recipe": recipe, "M": m, "N": n, "K": k, "E": e, "split": split, "us": round(us, 1),
                      "spread_pct": round(spread, 1), "tflops": round(6 * m * n * k / us / 1e6), "vs": versus,
-                     "sqnr_db": {name: round(value, 1) for name, value in quality.items()},
-                     "kept_vs_bf16": round(linear.kept_bytes() / (2 * m * k), 3)})
+                     "peer_us": {name: round(times[name][0], 1) for name in ("torch_bf16", "torchao") if name in times},
+                     "floor_us": round(floor_us(m, n, k, e, copy_gbps, cached), 1),
+                     "choice": layer.choice(), "parts_us": parts_us(steps[key]) if arguments.parts else {},
+                     "sqnr_db": {name: round(value, 1) for name, value in quality[key].items()},
+                     "kept_vs_bf16": round(layer.kept_bytes() / (2 * m * k), 3)})
     bf16_us = times["torch_bf16"][0]
     ao = f"{bf16_us / times['torchao'][0]:5.2f}x" if "torchao" in times else "     -"
     print(f"{str(shape):28} {split:7} {recipe:14} bf16 {bf16_us:7.0f} us   torchao {ao}   octet {times['octet'][0]:7.0f} us "
-          f"{bf16_us / times['octet'][0]:5.2f}x   cached {bf16_us / times['octet_cached'][0]:5.2f}x", flush=True)
+          f"{bf16_us / times['octet'][0]:5.2f}x   cached {bf16_us / times['octet_cached'][0]:5.2f}x   "
+          + " ".join(f"{product}={precision}" for product, precision in linear.choice().items())
+          + "".join(f"  {name} {us:.0f}" for name, us in rows[0]["parts_us"].items()), flush=True)
     return rows
 
 
@@ -164,8 +207,9 @@ def main():
     parser.add_argument("--repetitions", type=int, default=21)
     parser.add_argument("--recipes", default="fp8_rowwise:accumulation=fast")
     parser.add_argument("--commit", default="unknown", help="of the library, for the stamp")
-    parser.add_argument("--splits", default="uneven,skewed", help="of the tokens over the experts")
-    parser.add_argument("--quick", action="store_true", help="two shapes")
+    parser.add_argument("--splits", default="uneven,even,skewed", help="of the tokens over the experts")
+    parser.add_argument("--parts", action="store_true", help="time casts and products apart as well, by the profiler")
+    parser.add_argument("--shapes", default="", help="of the nine, by number from 0, as 3,4; all where it is left out")
     arguments = parser.parse_args()
     try:
         from torchao.prototype.moe_training.fp8_grouped_mm import _to_fp8_rowwise_then_scaled_grouped_mm as torchao_mm
@@ -175,7 +219,7 @@ def main():
     copy_gbps, bf16_tflops = ceilings()
     print(f"copy {copy_gbps:.0f} GB/s, bf16 8192^3 {bf16_tflops:.0f} TFLOP/s; {octet_cuda.build_info()}")
     rows = []
-    shapes = SHAPES[4:6] if arguments.quick else SHAPES
+    shapes = [SHAPES[int(i)] for i in arguments.shapes.split(",")] if arguments.shapes else SHAPES
     for recipe in arguments.recipes.split("+"):
         for split in arguments.splits.split(","):
             for shape in shapes:

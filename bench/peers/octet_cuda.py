@@ -82,3 +82,10 @@ class GroupedLinear:
         kept = ctypes.c_int64()
         call("octet_grouped_linear_report", self.linear.pointer, ctypes.byref(kept), None, None, None)
         return kept.value
+
+    def choice(self):
+        """What each product of this step runs in: {"forward": "fp8", ...}."""
+        buffer = ctypes.create_string_buffer(256)
+        call("octet_grouped_linear_choice", self.linear.pointer, ctypes.c_int64(self.kept_alive[0].shape[0]), buffer,
+             ctypes.c_size_t(len(buffer)), None)
+        return dict(part.split(" ") for part in buffer.value.decode().split(", "))

@@ -23,11 +23,11 @@ using namespace octet::cuda;
 
 // recipe: 0 fp8_rowwise, 1 bf16, 2 fp8_blockwise, 3 mxfp8 (its e8m0 scales come in place of the inverses).
 // accumulation: 0 fast, 1 promoted. output: 0 bf16, 1 f32, 2 add_f32. cluster 0: as the library chooses; otherwise the
-// Hopper kernel with this cluster, and band is right_tile * 1000 + slots * 100 + band.
+// Hopper kernel with this cluster, and band is right_tile * 1000 + slots * 100 + band. across 1: w is [E, K, N].
 extern "C" const char* octet_token_product(int recipe, int accumulation, int output, const void* a,
                                            const float* a_inverse, const void* w, const float* w_inverse,
                                            const int* ends, void* out, long long m, long long n, long long k,
-                                           long long e, int cluster, int band, void* stream) {
+                                           long long e, int cluster, int band, int across, void* stream) {
     return guarded([&] {
         TokenGroupedProduct p{static_cast<ProductRecipe>(recipe),
                               static_cast<ProductAccumulation>(accumulation),
@@ -43,7 +43,8 @@ extern "C" const char* octet_token_product(int recipe, int accumulation, int out
                               k,
                               e,
                               a_inverse,
-                              w_inverse};
+                              w_inverse,
+                              static_cast<WeightLayout>(across)};
         if (cluster == 0)
             launch(p, static_cast<cudaStream_t>(stream));
         else
@@ -55,7 +56,8 @@ extern "C" const char* octet_token_product(int recipe, int accumulation, int out
 extern "C" const char* octet_wgrad_product(int recipe, int accumulation, int output, const void* dy,
                                            const float* dy_inverse, const void* a, const float* a_inverse,
                                            const int* ends, void* dw, long long m, long long n, long long k,
-                                           long long e, long long padded, int cluster, int band, void* stream) {
+                                           long long e, long long padded, long long alignment, int cluster, int band,
+                                           void* stream) {
     return guarded([&] {
         WeightGradientProduct p{static_cast<ProductRecipe>(recipe),
                                 static_cast<ProductAccumulation>(accumulation),
@@ -72,7 +74,8 @@ extern "C" const char* octet_wgrad_product(int recipe, int accumulation, int out
                                 e,
                                 padded,
                                 dy_inverse,
-                                a_inverse};
+                                a_inverse,
+                                alignment};
         if (cluster == 0)
             launch(p, static_cast<cudaStream_t>(stream));
         else

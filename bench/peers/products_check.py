@@ -15,26 +15,28 @@ lib = ctypes.CDLL(os.path.abspath(sys.argv[1]))
 modes = sys.argv[2:] or ["check", "time"]
 lib.octet_token_product.restype = lib.octet_wgrad_product.restype = ctypes.c_char_p
 P, L, I = ctypes.c_void_p, ctypes.c_longlong, ctypes.c_int
-lib.octet_token_product.argtypes = [I, I, I, P, P, P, P, P, P, L, L, L, L, I, I, P]
-lib.octet_wgrad_product.argtypes = [I, I, I, P, P, P, P, P, P, L, L, L, L, L, I, I, P]
+lib.octet_token_product.argtypes = [I, I, I, P, P, P, P, P, P, L, L, L, L, I, I, I, P]
+lib.octet_wgrad_product.argtypes = [I, I, I, P, P, P, P, P, P, L, L, L, L, L, L, I, I, P]
 OUT = {bf16: 0, f32: 1}
 def ptr(t): return None if t is None else t.data_ptr()
 def stream(): return torch.cuda.current_stream().cuda_stream
 
 RECIPES = dict(rowwise=0, bf16=1, blockwise=2, mx=3)
 BLOCK = dict(blockwise=128, mx=32)
+ALIGN = dict(rowwise=16, blockwise=128, mx=32, bf16=1)  # of the groups' first columns, what the library asks for
 def token(a, sa, w, sw, ends, out, fast=True, cluster=0, band=8, recipe=None):
-    E, N, K = w.shape
-    recipe = recipe or ("bf16" if a.dtype == bf16 else "rowwise")
+    across = recipe == "bf16 across"  # w is [E, K, N]
+    E, N, K = (w.shape[0], w.shape[2], w.shape[1]) if across else w.shape
+    recipe = "bf16" if across else recipe or ("bf16" if a.dtype == bf16 else "rowwise")
     e = lib.octet_token_product(RECIPES[recipe], int(not fast), OUT[out.dtype], ptr(a), ptr(sa), ptr(w), ptr(sw), ptr(ends),
-                                ptr(out), a.shape[0], N, K, E, cluster, band, stream())
+                                ptr(out), a.shape[0], N, K, E, cluster, band, int(across), stream())
     if e: raise RuntimeError(e.decode())
     return out
-def wgrad(dy, sdy, a, sa, ends, dw, m, fast=True, add=False, cluster=0, band=8, recipe=None):
+def wgrad(dy, sdy, a, sa, ends, dw, m, fast=True, add=False, cluster=0, band=8, recipe=None, align=None):
     E, N, K = dw.shape
     recipe = recipe or ("bf16" if dy.dtype == bf16 else "rowwise")
     e = lib.octet_wgrad_product(RECIPES[recipe], int(not fast), 2 if add else OUT[dw.dtype], ptr(dy), ptr(sdy), ptr(a), ptr(sa), ptr(ends),
-                                ptr(dw), m, N, K, E, 0 if recipe == "bf16" else dy.shape[1], cluster, band, stream())
+                                ptr(dw), m, N, K, E, 0 if recipe == "bf16" else dy.shape[1], align or ALIGN[recipe], cluster, band, stream())
     if e: raise RuntimeError(e.decode())
     return dw
 
@@ -57,18 +59,20 @@ def skewed(M, E):
         out.append(s[i])
         if i < empty: out.append(0)
     return (out + [0] * E)[:E]
-def starts_of(sizes):
+def starts_of(sizes, align):
     r, p = [], 0
-    for s in sizes: r.append(p); p += (s + 127) // 128 * 128
+    for s in sizes: r.append(p); p += (s + align - 1) // align * align
     return r, p
-def padded(x, sizes, bound):
-    """[M, C] -> [C, bound]: transposed, every group from a multiple of 128, zero tails."""
-    out = torch.zeros(x.shape[1], bound, dtype=x.dtype, device=dev)
+def padded(x, sizes, bound, align):
+    """[M, C] -> [C, bound]: transposed, every group from a multiple of align, zero up to there; past the last group NaN."""
+    out = torch.zeros(x.shape[1], bound, dtype=torch.uint8, device=dev)
     b = 0
-    for s, p in zip(sizes, starts_of(sizes)[0]):
-        out.view(torch.uint8)[:, p:p + s] = x[b:b + s].view(torch.uint8).t(); b += s
-    return out
-def bound_of(M, E): return (M + min(M, E) * 127) // 128 * 128
+    starts, end = starts_of(sizes, align)
+    for s, p in zip(sizes, starts):
+        out[:, p:p + s] = x[b:b + s].view(torch.uint8).t(); b += s
+    out[:, end:] = 0x7F
+    return out.view(x.dtype)
+def bound_of(M, E, align): return (M + min(M, E) * (align - 1)) // align * align
 def rel(x, ref):
     d = (x.double() - ref).norm().item(); n = ref.norm().item()
     return d / n if n else d
@@ -88,16 +92,17 @@ def scales_of(recipe, *shape, g):
 def spread(s, block, extent, axis): return s.repeat_interleave(block, axis).narrow(axis, 0, extent)
 def tolerance(recipe, fast, steps, dt, add=False):
     # the tensor cores add e4m3 products with about 14 bits: per 128 (promoted, blockwise) or all the way (fast)
-    f = 1e-6 * math.sqrt(max(steps, 1)) if recipe in ("bf16", "mx", "generic") else 3e-5 * math.sqrt(max(steps, 128)) if fast and recipe == "rowwise" else 2e-4
+    f = 1e-6 * math.sqrt(max(steps, 1)) if recipe in ("bf16", "bf16 across", "mx") else 3e-5 * math.sqrt(max(steps, 128)) if fast and recipe == "rowwise" else 2e-4
     return f + (3e-3 if dt == bf16 else 1e-6 if add else 0)
 
 CONFIGS = ((0, 0), (1, 256408), (1, 256308), (2, 256308))
-def check_token(M, N, K, sizes, recipe="rowwise", reps=3, configs=CONFIGS, hopper=True):
+def check_token(M, N, K, sizes, recipe="rowwise", reps=3, configs=CONFIGS):
     g = torch.Generator(device=dev).manual_seed(0)
     E, total, ends = len(sizes), sum(sizes), ends_of(sizes)
     A = torch.randn(M, K, device=dev, generator=g).to(f8); W = torch.randn(E, N, K, device=dev, generator=g).to(f8)
     A64, W64, sa, sw = A.double(), W.double(), None, None
     if recipe == "bf16": A, W = A.to(bf16), W.to(bf16)
+    elif recipe == "bf16 across": A, W = A.to(bf16), W.to(bf16).transpose(1, 2).contiguous()
     elif recipe == "rowwise":
         sa, a64 = scales_of(recipe, M, g=g); sw, w64 = scales_of(recipe, E, N, g=g)
         A64 = A64 * a64[:, None]; W64 = W64 * w64[:, :, None]
@@ -111,9 +116,9 @@ def check_token(M, N, K, sizes, recipe="rowwise", reps=3, configs=CONFIGS, hoppe
     for i, s in enumerate(sizes): ref[r:r + s] = A64[r:r + s] @ W64[i].t(); r += s
     for fast in ((True, False) if recipe == "rowwise" else (True,)):
         for dt in (bf16, f32):
-            bound = tolerance(recipe if hopper else "generic", fast, K, dt)
-            for c, b in (configs if fast and dt == bf16 and hopper and recipe in ("rowwise", "bf16") else ((0, 0),)):
-                if recipe == "bf16" and c == 2: continue
+            bound = tolerance(recipe, fast, K, dt)
+            for c, b in (configs if fast and dt == bf16 and recipe in ("rowwise", "bf16", "bf16 across") else ((0, 0),)):
+                if recipe != "rowwise" and c == 2: continue
                 same, first = True, None
                 for _ in range(reps):
                     out = torch.full((M, N), float("nan"), dtype=dt, device=dev)
@@ -124,11 +129,12 @@ def check_token(M, N, K, sizes, recipe="rowwise", reps=3, configs=CONFIGS, hoppe
                 untouched = bool(first[total:].isnan().all())
                 expect(err <= bound and untouched and same, f"token {recipe} {'fast' if fast else 'promoted'} {dt} M{M} N{N} K{K} groups {E} plan {c} {b}: error {err:.2e} bound {bound:.1e} untouched {untouched} same {same}")
 
-def check_wgrad(M, N, K, sizes, recipe="rowwise", reps=3, configs=CONFIGS, hopper=True):
+def check_wgrad(M, N, K, sizes, recipe="rowwise", reps=3, configs=CONFIGS, align=None):
+    align = align or ALIGN[recipe]
     E, total, ends = len(sizes), sum(sizes), ends_of(sizes)
     g = torch.Generator(device=dev).manual_seed(1)
     A = torch.randn(M, K, device=dev, generator=g).to(f8); G = torch.randn(M, N, device=dev, generator=g).to(f8)
-    bound, starts = bound_of(M, E), starts_of(sizes)[0]
+    bound, starts = bound_of(M, E, align), starts_of(sizes, align)[0]
     sa = sg = None
     if recipe == "rowwise": (sa, a64), (sg, g64) = scales_of(recipe, E, K, g=g), scales_of(recipe, E, N, g=g)
     elif recipe != "bf16":
@@ -142,29 +148,28 @@ def check_wgrad(M, N, K, sizes, recipe="rowwise", reps=3, configs=CONFIGS, hoppe
         elif recipe != "bf16" and s: a, d = (x * spread(y[:, starts[i] // b:], b, s, 1).t() for x, y in ((a, a64), (d, g64)))
         ref[i] = d.t() @ a
     if recipe == "bf16": a, dy = A.to(bf16), G.to(bf16); a[total:] = float("nan"); dy[total:] = float("nan")
-    else: a, dy = padded(A[:total], sizes, bound), padded(G[:total], sizes, bound)
+    else: a, dy = padded(A[:total], sizes, bound, align), padded(G[:total], sizes, bound, align)
     empty = [i for i, s in enumerate(sizes) if s == 0]
     for fast in ((True, False) if recipe == "rowwise" else (True,)):
         for dt, add in ((bf16, False), (f32, False), (f32, True)):
-            tol = tolerance(recipe if hopper else "generic", fast, max(sizes), dt, True)
-            for c, bd in (configs if fast and dt == bf16 and hopper and recipe in ("rowwise", "bf16") else ((0, 0),)):
+            tol = tolerance(recipe, fast, max(sizes), dt, True)
+            for c, bd in (configs if fast and dt == bf16 and recipe in ("rowwise", "bf16") else ((0, 0),)):
                 if (recipe == "bf16" and c == 2) or bd == 256408: continue
                 same, first = True, None
                 for _ in range(reps):
                     out = torch.full((E, N, K), 3.0 if add else float("nan"), dtype=dt, device=dev)
-                    wgrad(dy, sg, a, sa, ends, out, M, fast, add, c, bd, recipe)
+                    wgrad(dy, sg, a, sa, ends, out, M, fast, add, c, bd, recipe, align)
                     if first is None: first = out
                     same &= torch.equal(out.view(torch.uint8), first.view(torch.uint8))
                 err = rel(first, ref + 3.0 if add else ref)
                 zero = all(bool((first[i] == (3.0 if add else 0)).all()) for i in empty)
-                expect(err <= tol and same and zero, f"wgrad {recipe} {'fast' if fast else 'promoted'} {dt}{' add' if add else ''} M{M} N{N} K{K} groups {E} plan {c} {bd}: error {err:.2e} bound {tol:.1e} same {same} empty zero {zero}")
+                expect(err <= tol and same and zero, f"wgrad {recipe} {'fast' if fast else 'promoted'} {dt}{' add' if add else ''} M{M} N{N} K{K} groups {E} on {align} plan {c} {bd}: error {err:.2e} bound {tol:.1e} same {same} empty zero {zero}")
 
 if "sanitize" in modes:
     for recipe in ("rowwise", "bf16", "blockwise", "mx"):
         check_token(400, 208, 144, [3, 0, 129, 1, 257], recipe, 1, ((0, 0), (2, 256308)))
         check_wgrad(400, 208, 144, [3, 0, 129, 1, 257], recipe, 1, ((0, 0), (2, 256308)))
-    check_token(100, 33, 27, [3, 0, 90, 1], "mx", 1, hopper=False)
-    check_wgrad(100, 33, 27, [3, 0, 90, 1], "mx", 1, hopper=False)
+    check_token(400, 208, 144, [3, 0, 129, 1, 257], "bf16 across", 1, ((0, 0),))
     sys.exit(bool(failures))
 
 if "check" in modes:
@@ -177,9 +182,14 @@ if "check" in modes:
         check_token(3000, 640, 512, [37 * (i % 3) for i in range(70)], recipe)
         check_wgrad(1000, 1408, 768, [1, 0, 255, 33, 0, 511, 7, 100], recipe)
         check_wgrad(1500, 400, 1040, [5, 700, 0, 641, 30], recipe)
-    for recipe in RECIPES:  # what the copy engine cannot take
-        check_token(700, 131, 77, [1, 0, 255, 33, 0, 311, 7], recipe, hopper=False)
-        check_wgrad(700, 131, 77, [1, 0, 255, 33, 0, 311, 7], recipe, hopper=False)
+        if recipe != "bf16": check_wgrad(1500, 400, 1040, [5, 700, 0, 641, 30], recipe, align=2 * ALIGN[recipe])
+    for recipe, align in (("rowwise", 16), ("rowwise", 48), ("rowwise", 128), ("mx", 32)):  # every tail there is
+        check_wgrad(4200, 256, 128, [i % 129 for i in range(64)], recipe, align=align)
+        check_wgrad(9000, 144, 272, list(range(120, 180)), recipe, align=align)
+    check_wgrad(4200, 256, 128, [i % 129 for i in range(64)], "bf16")
+    check_token(1000, 1408, 2048, [1, 0, 255, 33, 0, 511, 7, 100], "bf16 across")
+    check_token(3000, 2048 + 16, 1008, [5, 1000, 300, 0, 1, 641, 700], "bf16 across")
+    check_token(3000, 640, 520, [37 * (i % 3) for i in range(70)], "bf16 across")
     # mxfp8: NaN elements, NaN blocks, subnormal and zero elements, the smallest and large exponents
     A = torch.randint(0, 256, (96, 160), device=dev, dtype=torch.uint8); A[(A & 127) == 127] = 0; W = A.clone()[:64].unsqueeze(0).contiguous()
     sa, sw = (torch.randint(100, 150, (n, 5), device=dev, dtype=torch.uint8) for n in (96, 64)); sw = sw.unsqueeze(0)
@@ -261,23 +271,29 @@ def time_token(op, M, N, K, E, split, plans, peers=True, reps=12):
         v["torch fp8"] = lambda: torch._scaled_grouped_mm(A, Wt, sa, sw, ends, out_dtype=bf16, use_fast_accum=True)
         Ab, Wb = A.to(bf16), W.to(bf16); Wbt = Wb.transpose(-2, -1)
         v["octet bf16"] = lambda: token(Ab, None, Wb, None, ends, out)
+        if op == "dgrad":
+            Wba = Wb.transpose(-2, -1).contiguous()
+            v["octet bf16 across"] = lambda: token(Ab, None, Wba, None, ends, out, recipe="bf16 across")
         v["torch bf16"] = lambda: torch._grouped_mm(Ab, Wbt, ends)
     report(op, M, N, K, E, split, v, reps, lambda: rel(token(A, sa, W, sw, ends, out).double(), v["torch fp8"]().double()) if peers and M * N < 2 ** 28 else None)
 def time_wgrad(M, N, K, E, split, plans, peers=True, reps=12):
     sizes = uneven(M, E) if split == "uneven" else skewed(M, E)
     ends = ends_of(sizes)
     Gt, At = rand8(N, M), rand8(K, M)
-    bound = bound_of(M, E)
-    dy, a = padded(Gt.t(), sizes, bound), padded(At.t(), sizes, bound)
+    bound = bound_of(M, E, 16)
+    dy, a = padded(Gt.t(), sizes, bound, 16), padded(At.t(), sizes, bound, 16)
+    bound_b = bound_of(M, E, 128)
+    dyb, ab = padded(Gt.t(), sizes, bound_b, 128), padded(At.t(), sizes, bound_b, 128)
     sg, sa = torch.rand(E, N, device=dev) + .5, torch.rand(E, K, device=dev) + .5
     out = torch.empty(E, N, K, dtype=bf16, device=dev)
     v = {}
     for name, fast, c, b in plans:
         v[f"octet fp8 {name}"] = lambda fast=fast, c=c, b=b: wgrad(dy, sg, a, sa, ends, out, M, fast, False, c, b)
-    sgb, sab = torch.rand(bound // 128, N, device=dev) + .5, torch.rand(bound // 128, K, device=dev) + .5
-    eg, ea = torch.randint(120, 134, (N, bound // 32), device=dev, dtype=torch.uint8), torch.randint(120, 134, (K, bound // 32), device=dev, dtype=torch.uint8)
-    v["octet mx"] = lambda: wgrad(dy, eg, a, ea, ends, out, M, recipe="mx")
-    v["octet blockwise"] = lambda: wgrad(dy, sgb, a, sab, ends, out, M, recipe="blockwise")
+    v["octet fp8 on 128"] = lambda: wgrad(dyb, sg, ab, sa, ends, out, M, align=128)
+    sgb, sab = torch.rand(bound_b // 128, N, device=dev) + .5, torch.rand(bound_b // 128, K, device=dev) + .5
+    eg, ea = torch.randint(120, 134, (N, bound_b // 32), device=dev, dtype=torch.uint8), torch.randint(120, 134, (K, bound_b // 32), device=dev, dtype=torch.uint8)
+    v["octet mx"] = lambda: wgrad(dyb, eg, ab, ea, ends, out, M, recipe="mx", align=128)
+    v["octet blockwise"] = lambda: wgrad(dyb, sgb, ab, sab, ends, out, M, recipe="blockwise")
     if peers:
         if E * N * K < 2 ** 32:
             acc = torch.zeros(E, N, K, dtype=f32, device=dev)
@@ -310,7 +326,7 @@ if "profile" in modes:  # a few launches for a profiler to look at
     for op, M, N, K, E, c, b in json.loads(os.environ["PROFILE"]):
         sizes = uneven(M, E); ends = ends_of(sizes)
         if op == "wgrad":
-            bound = bound_of(M, E)
+            bound = bound_of(M, E, 16)
             dy, a = rand8(N, bound), rand8(K, bound)
             out = torch.empty(E, N, K, dtype=bf16, device=dev)
             wgrad(dy, torch.ones(E, N, device=dev), a, torch.ones(E, K, device=dev), ends, out, M, True, False, c, b)

@@ -4,13 +4,16 @@
 //   backward   dA[M,K]   = dY[M,N] . W             dW[E,N,K] = dY^T . A, group by group
 //
 // A is quantized once, in forward, both ways; the copy along tokens, in 8 bits, is all that is kept for backward. W is
-// quantized both ways once and cached until weights_changed(). dY is quantized once, both ways, in backward.
+// quantized both ways once and cached until weights_changed(). dY is quantized once, both ways, in backward. What a
+// product in bf16 would have read is not made: forward and dgrad may be in bf16 (Recipe::forward, Recipe::dgrad) where
+// the weights' casts cost more than 8 bits save, and wgrad then still is in 8 bits.
 //
 // A layer is a sequence of the operations of octet/quantize.hpp and octet/product.hpp and holds no arithmetic of its
 // own. Memory is reused from call to call: once shapes repeat, nothing is allocated.
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "octet/device.hpp"
 #include "octet/groups.hpp"
@@ -65,6 +68,14 @@ struct LinearShape {
     friend bool operator==(const LinearShape&, const LinearShape&) = default;
 };
 
+// What each product of a step runs in. Never automatic.
+struct StepChoice {
+    ProductPrecision forward = ProductPrecision::automatic, dgrad = ProductPrecision::automatic;
+    WgradPrecision wgrad = WgradPrecision::fp8;
+    friend bool operator==(const StepChoice&, const StepChoice&) = default;
+};
+std::string to_string(const StepChoice& choice);  // "forward fp8, dgrad fp8, wgrad fp8"
+
 // What forward leaves for backward. Where the weight gradient is made in 8 bits that is A along tokens, and A itself
 // may go. Otherwise it is A itself, borrowed: it must stay as it is until backward.
 class LinearKept {
@@ -75,7 +86,7 @@ public:
 private:
     friend class GroupedLinear;
     static constexpr std::int64_t none = -1;
-    std::int64_t tokens_ = none, groups_ = 0;
+    std::int64_t tokens_ = none, groups_ = 0, weights_version_ = 0;
     LinearShape shape_{};
     Format format_ = Format::bf16;  // of A
     QuantizedTensor columns_{};
@@ -109,7 +120,7 @@ public:
     // bits.
     bool borrows_activation() const { return !wgrad_in_8_bits(); }
     // To be called whenever the elements of w have changed.
-    void weights_changed() { cached_ = false; }
+    void weights_changed();
 
     // a [M, K] and y [M, N], bf16 or f32. `kept` is null where no backward will follow.
     void forward(ConstTensorView a, Groups groups, TensorView y, LinearKept* kept, LinearWorkspace& workspace,
@@ -120,6 +131,10 @@ public:
     void backward(ConstTensorView dy, Groups groups, const LinearKept& kept, TensorView da, TensorView dw,
                   Update update, LinearWorkspace& workspace, const Execution& on = {});
 
+    // What the products of a step of so many tokens run in: a function of the recipe, the shape, the formats and the
+    // device alone.
+    StepChoice choice(std::int64_t tokens) const { return choice(tokens, weights_.format); }
+
     const LinearReport& report() const { return report_; }
     void reset_report() { report_ = {}; }
     std::size_t cached_weight_bytes() const { return along_k_.bytes() + along_n_.bytes(); }
@@ -127,13 +142,17 @@ public:
 private:
     QuantizeOptions options_for(Format format) const;
     bool wgrad_in_8_bits() const { return recipe_.quantizes() && recipe_.wgrad == WgradPrecision::fp8; }
-    void cache_weights(LinearWorkspace& workspace, const Execution& on);
+    StepChoice choice(std::int64_t tokens, Format activations) const;
+    void cache_weights(const StepChoice& choice, LinearWorkspace& workspace, const Execution& on);
+    void cast_tokens(ConstTensorView x, Groups groups, const QuantizeOptions& options, QuantizedView rows,
+                     QuantizedView columns, LinearWorkspace& workspace, const Execution& on);
     void check_activation(const char* what, const ConstTensorView& x, std::int64_t features) const;
 
     LinearShape shape_;
     Recipe recipe_;
     ConstTensorView weights_{};
-    bool cached_ = false;
+    std::int64_t weights_version_ = 0;
+    bool along_k_cached_ = false, along_n_cached_ = false;
     QuantizedTensor along_k_{}, along_n_{};
     LinearReport report_{};
 };

@@ -36,6 +36,10 @@ OCTET_API octet_status octet_grouped_linear_backward(octet_grouped_linear* linea
 OCTET_API octet_status octet_grouped_linear_report(const octet_grouped_linear* linear, int64_t* kept_bytes,
                                                    int64_t* activation_casts, int64_t* gradient_casts,
                                                    int64_t* weight_casts);
+/* What the products of a step of `tokens` tokens run in, printed as octet_recipe_print does: "forward bf16, dgrad bf16,
+ * wgrad fp8". It depends on the recipe, the shape, the weights' format and device, and on nothing else. */
+OCTET_API octet_status octet_grouped_linear_choice(const octet_grouped_linear* linear, int64_t tokens, char* buffer,
+                                                   size_t capacity, size_t* needed);
 
 /* ---- the Mixture-of-Experts layer ------------------------------------------------------------------------------- */
 

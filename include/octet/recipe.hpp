@@ -33,6 +33,9 @@ constexpr std::int64_t block_of(Scaling scaling) {
 enum class RecipeKind : std::uint8_t { bf16, fp8_rowwise, fp8_blockwise, mxfp8 };
 enum class Accumulation : std::uint8_t { promoted, fast };  // f32 every 128 of the reduction | the tensor cores' own
 enum class WgradPrecision : std::uint8_t { fp8, bf16 };
+// Of forward and of dgrad. automatic: 8 bits, or bf16 where a cost model of the GPU says that the casts cost more than
+// 8 bits save; on the CPU always 8 bits. bf16 products read the weights as they are and need no cast for the product.
+enum class ProductPrecision : std::uint8_t { automatic, fp8, bf16 };
 
 struct Recipe {
     RecipeKind kind = RecipeKind::fp8_rowwise;
@@ -40,7 +43,10 @@ struct Recipe {
     Format gradient_format = Format::e4m3;  // dY
     ScaleRounding scale_rounding = ScaleRounding::power_of_two;
     MxMode mx_mode = MxMode::rceil;
+    ProductPrecision forward = ProductPrecision::automatic;
+    ProductPrecision dgrad = ProductPrecision::automatic;
     WgradPrecision wgrad = WgradPrecision::fp8;
+    std::int64_t weight_uses = 1;  // forward passes between two changes of the weights, as the cost model counts them
     Accumulation accumulation = Accumulation::promoted;
 
     static Recipe of(RecipeKind kind);  // the kind with its default options
@@ -50,13 +56,14 @@ struct Recipe {
 };
 
 // "fp8_rowwise", or with options that differ from the kind's defaults: "fp8_rowwise:scales=exact,gradient=e5m2".
-// Options: format, gradient, scales (power_of_two | exact), mx (rceil | floor | ceil | even), wgrad (fp8 | bf16),
-// accumulation (promoted | fast).
+// Options: format, gradient, scales (power_of_two | exact), mx (rceil | floor | ceil | even), forward and dgrad
+// (auto | fp8 | bf16), wgrad (fp8 | bf16), weight_uses (a number), accumulation (promoted | fast).
 std::string to_string(const Recipe& recipe);
 Recipe parse_recipe(std::string_view text);
 
 std::string_view name(RecipeKind kind);
 std::string_view name(Accumulation accumulation);
+std::string_view name(ProductPrecision precision);
 std::string_view name(WgradPrecision wgrad);
 
 }  // namespace octet

@@ -1,6 +1,7 @@
 // GroupedLinear at the C ABI.
 #include "capi/handles.hpp"
 #include "capi/layer_handles.hpp"
+#include "capi/text.hpp"
 
 using namespace octet;
 using namespace octet::capi;
@@ -55,6 +56,14 @@ octet_status octet_grouped_linear_report(const octet_grouped_linear* linear, int
         if (activation_casts != nullptr) *activation_casts = report.activation_casts;
         if (gradient_casts != nullptr) *gradient_casts = report.gradient_casts;
         if (weight_casts != nullptr) *weight_casts = report.weight_casts;
+    });
+}
+
+octet_status octet_grouped_linear_choice(const octet_grouped_linear* linear, int64_t tokens, char* buffer,
+                                         size_t capacity, size_t* needed) {
+    return guarded(__func__, [&] {
+        require(tokens >= 0, "tokens is ", tokens, ", expected 0 or more");
+        print(to_string(checked(linear, "linear").linear.choice(tokens)), buffer, capacity, needed);
     });
 }
 

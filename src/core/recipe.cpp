@@ -1,5 +1,8 @@
 #include "octet/recipe.hpp"
 
+#include <charconv>
+#include <system_error>
+
 #include "core/names.hpp"
 
 namespace octet {
@@ -18,6 +21,8 @@ constexpr NamedValue<RecipeKind> kinds[] = {{RecipeKind::bf16, "bf16"},
 constexpr NamedValue<Accumulation> accumulations[] = {{Accumulation::promoted, "promoted"},
                                                       {Accumulation::fast, "fast"}};
 constexpr NamedValue<WgradPrecision> wgrads[] = {{WgradPrecision::fp8, "fp8"}, {WgradPrecision::bf16, "bf16"}};
+constexpr NamedValue<ProductPrecision> precisions[] = {
+    {ProductPrecision::automatic, "auto"}, {ProductPrecision::fp8, "fp8"}, {ProductPrecision::bf16, "bf16"}};
 constexpr NamedValue<Format> formats[] = {{Format::f32, "f32"},   {Format::bf16, "bf16"},
                                           {Format::e4m3, "e4m3"}, {Format::e4m3fnuz, "e4m3fnuz"},
                                           {Format::e5m2, "e5m2"}, {Format::e8m0, "e8m0"}};
@@ -38,6 +43,14 @@ Format find_fp8(std::string_view what, std::string_view text) {
     return format;
 }
 
+std::int64_t parse_uses(std::string_view text) {
+    std::int64_t uses = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), uses);
+    require(error == std::errc{} && end == text.data() + text.size() && uses >= 1, "weight_uses is '", text,
+            "', expected a whole number of forward passes, at least 1");
+    return uses;
+}
+
 void set_option(Recipe& recipe, std::string_view key, std::string_view value) {
     if (key == "format") {
         recipe.format = find_fp8("format", value);
@@ -47,13 +60,19 @@ void set_option(Recipe& recipe, std::string_view key, std::string_view value) {
         recipe.scale_rounding = find(roundings, "scale rounding", value);
     } else if (key == "mx") {
         recipe.mx_mode = find(mx_modes, "mx mode", value);
+    } else if (key == "forward") {
+        recipe.forward = find(precisions, "forward precision", value);
+    } else if (key == "dgrad") {
+        recipe.dgrad = find(precisions, "dgrad precision", value);
     } else if (key == "wgrad") {
         recipe.wgrad = find(wgrads, "wgrad precision", value);
+    } else if (key == "weight_uses") {
+        recipe.weight_uses = parse_uses(value);
     } else if (key == "accumulation") {
         recipe.accumulation = find(accumulations, "accumulation", value);
     } else {
         fail(Status::invalid_argument, "unknown recipe option '", key,
-             "'; known: format, gradient, scales, mx, wgrad, accumulation");
+             "'; known: format, gradient, scales, mx, forward, dgrad, wgrad, weight_uses, accumulation");
     }
 }
 
@@ -72,6 +91,7 @@ std::string_view name(ScaleRounding rounding) { return lookup(roundings, roundin
 std::string_view name(MxMode mode) { return lookup(mx_modes, mode); }
 std::string_view name(RecipeKind kind) { return lookup(kinds, kind); }
 std::string_view name(Accumulation accumulation) { return lookup(accumulations, accumulation); }
+std::string_view name(ProductPrecision precision) { return lookup(precisions, precision); }
 std::string_view name(WgradPrecision wgrad) { return lookup(wgrads, wgrad); }
 std::string_view name(Format format) { return lookup(formats, format); }
 
@@ -85,7 +105,10 @@ Recipe Recipe::of(RecipeKind kind) {
     recipe.kind = kind;
     // Blocks of 128 have a smaller range to cover, and the formulation they come from keeps their scales exact.
     if (kind == RecipeKind::fp8_blockwise) recipe.scale_rounding = ScaleRounding::exact;
-    if (kind == RecipeKind::bf16) recipe.wgrad = WgradPrecision::bf16;
+    if (kind == RecipeKind::bf16) {
+        recipe.forward = recipe.dgrad = ProductPrecision::bf16;
+        recipe.wgrad = WgradPrecision::bf16;
+    }
     return recipe;
 }
 
@@ -109,7 +132,10 @@ std::string to_string(const Recipe& recipe) {
     add("gradient", name(recipe.gradient_format), recipe.gradient_format != plain.gradient_format);
     add("scales", name(recipe.scale_rounding), recipe.scale_rounding != plain.scale_rounding);
     add("mx", name(recipe.mx_mode), recipe.mx_mode != plain.mx_mode);
+    add("forward", name(recipe.forward), recipe.forward != plain.forward);
+    add("dgrad", name(recipe.dgrad), recipe.dgrad != plain.dgrad);
     add("wgrad", name(recipe.wgrad), recipe.wgrad != plain.wgrad);
+    add("weight_uses", std::to_string(recipe.weight_uses), recipe.weight_uses != plain.weight_uses);
     add("accumulation", name(recipe.accumulation), recipe.accumulation != plain.accumulation);
     return std::string(name(recipe.kind)) + options;
 }

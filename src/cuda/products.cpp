@@ -1,15 +1,14 @@
 #include "cuda/products.hpp"
 
-#include <initializer_list>
+#include <algorithm>
+#include <optional>
 
 #include "cuda/launch/product.hpp"
+#include "cuda/launch/product_generic.hpp"
 #include "octet/error.hpp"
 
 namespace octet::cuda {
 namespace {
-
-// The wgrad kernels walk groups that start on multiples of this many tokens.
-constexpr std::int64_t token_block = 128;
 
 ProductOutput output_of(const TensorView& out, Update update) {
     if (out.format == Format::bf16) return ProductOutput::bf16;
@@ -20,82 +19,217 @@ ProductAccumulation accumulation_of(const ProductOptions& options) {
     return options.accumulation == Accumulation::fast ? ProductAccumulation::fast : ProductAccumulation::promoted;
 }
 
-// The kernels read whole tensors: no gaps between rows.
-void need_contiguous(const char* what, const ConstTensorView& view) {
-    if (view.extents.contiguous()) return;
-    fail(Status::unsupported, what, " of shape ", to_string(view.extents),
-         " has gaps between its rows, which the CUDA products do not take yet; make it contiguous");
-}
-
-// What both sides of a product have in common decides the kernel.
-ProductRecipe recipe_of(const char* left, const Operand& x, const char* right, const Operand& y) {
-    const Format a = x.data().format, b = y.data().format;
+// What both sides have in common decides the Hopper kernel; nothing where it has none.
+std::optional<ProductRecipe> recipe_of(const Operand& x, const Operand& w) {
+    const Format a = x.data().format, b = w.data().format;
     if (a == Format::bf16 && b == Format::bf16) return ProductRecipe::bf16;
-    const bool rowwise = x.scaling == Scaling::rowwise && y.scaling == Scaling::rowwise;
-    if (a == Format::e4m3 && b == Format::e4m3 && rowwise) return ProductRecipe::fp8_rowwise;
-    fail(Status::unsupported, left, " is ", name(a), " and ", right, " is ", name(b), x.quantized() ? ", scaled " : "",
-         x.quantized() ? name(x.scaling) : "",
-         "; the CUDA products take bf16 with bf16, and e4m3 with e4m3 scaled rowwise");
+    if (a != Format::e4m3 || b != Format::e4m3) return std::nullopt;
+    switch (x.scaling) {
+        case Scaling::rowwise: return ProductRecipe::fp8_rowwise;
+        case Scaling::blockwise: return ProductRecipe::fp8_blockwise;
+        case Scaling::mx: return ProductRecipe::mxfp8;
+    }
+    return std::nullopt;
 }
 
-const float* inverse_of(const char* what, const Operand& operand) {
-    if (!operand.quantized()) return nullptr;
-    need_contiguous(what, operand.values.inverse);
-    return static_cast<const float*>(operand.values.inverse.data);
+const ConstTensorView& scales_of(const Operand& x) {
+    return x.scaling == Scaling::mx ? x.values.scale : x.values.inverse;
 }
 
-}  // namespace
+// A view of [rows, blocks] scales whose rows lie beside each other.
+bool rows_beside(const ConstTensorView& scales) {
+    return (scales.size(0) < 2 || scales.stride(0) == 1) && (scales.size(1) < 2 || scales.stride(1) == scales.size(0));
+}
 
-void grouped_rows(const Operand& x, const Operand& w, Groups groups, TensorView y, const ProductOptions& options,
-                  const Execution& on) {
-    if (options.update == Update::add)
-        fail(Status::unsupported, "adding into the output was asked for; on CUDA only weight gradients add");
+// The scales of tokens, or of operands along tokens, lie as the Hopper kernel reads them.
+bool scales_fit(const Operand& x) {
+    if (!x.quantized()) return true;
+    return x.scaling == Scaling::blockwise ? rows_beside(scales_of(x)) : scales_of(x).extents.contiguous();
+}
+
+void set_scales(const Operand& x, const float*& inverse, const void*& scale) {
+    if (!x.quantized()) return;
+    if (x.scaling == Scaling::mx)
+        scale = x.values.scale.data;
+    else
+        inverse = static_cast<const float*>(x.values.inverse.data);
+}
+
+GenericFormat generic_format(Format format) {
+    switch (format) {
+        case Format::e4m3: return GenericFormat::e4m3;
+        case Format::e4m3fnuz: return GenericFormat::e4m3fnuz;
+        case Format::e5m2: return GenericFormat::e5m2;
+        case Format::bf16: return GenericFormat::bf16;
+        default: return GenericFormat::f32;
+    }
+}
+
+// The strides of the data; scales are added by the caller, who knows which axis is which.
+GenericOperand generic_operand(const Operand& x, std::int64_t group_stride, std::int64_t row_stride,
+                               std::int64_t step_stride) {
+    GenericOperand operand;
+    operand.data = x.data().data;
+    operand.format = generic_format(x.data().format);
+    operand.group_stride = group_stride;
+    operand.row_stride = row_stride;
+    operand.step_stride = step_stride;
+    if (!x.quantized()) return operand;
+    operand.scales = scales_of(x).data;
+    operand.scale_format = x.scaling == Scaling::mx ? GenericScale::e8m0 : GenericScale::f32;
+    if (x.scaling != Scaling::rowwise) operand.scale_steps = static_cast<int>(block_of(x.scaling));
+    return operand;
+}
+
+void set_output(GenericProduct& product, const TensorView& out, Update update) {
+    product.out = out.data;
+    product.output = out.format == Format::bf16 ? GenericOutput::bf16
+                     : update == Update::add    ? GenericOutput::add_f32
+                                                : GenericOutput::f32;
+    product.out_row_stride = out.stride(out.rank() - 2);
+    if (out.rank() == 3) product.out_group_stride = out.stride(0);
+}
+
+// x[M, C] with w[E, R, C], any strides.
+GenericProduct generic_rows(const Operand& x, const Operand& w, Groups groups, const TensorView& y,
+                            const ProductOptions& options) {
+    GenericProduct product;
+    product.left = generic_operand(w, w.data().stride(0), w.data().stride(1), w.data().stride(2));
+    if (w.quantized()) {
+        const ConstTensorView& scales = scales_of(w);
+        product.left.scale_group_stride = scales.stride(0);
+        product.left.scale_row_stride = scales.stride(1);
+        if (w.scaling != Scaling::rowwise) product.left.scale_block_stride = scales.stride(2);
+        if (w.scaling == Scaling::blockwise) product.left.scale_rows = static_cast<int>(block_of(w.scaling));
+    }
+    product.right = generic_operand(x, 0, x.data().stride(0), 1);
+    if (x.quantized()) {
+        product.right.scale_row_stride = scales_of(x).stride(0);
+        if (x.scaling != Scaling::rowwise) product.right.scale_block_stride = scales_of(x).stride(1);
+    }
+    product.ends = groups.ends;
+    product.experts = groups.count;
+    product.tokens = x.data().size(0);
+    product.left_extent = w.data().size(1);
+    product.reduce_extent = w.data().size(2);
+    set_output(product, y, options.update);
+    return product;
+}
+
+// Of a wgrad: [features, P] quantized, [M, features] plain.
+GenericOperand generic_tokens(const Operand& x) {
+    if (!x.quantized()) return generic_operand(x, 0, 1, x.data().stride(0));
+    GenericOperand operand = generic_operand(x, 0, x.data().stride(0), 1);
+    const ConstTensorView& scales = scales_of(x);
+    if (x.scaling == Scaling::rowwise) {  // [E, features]
+        operand.scale_group_stride = scales.stride(0);
+        operand.scale_row_stride = scales.stride(1);
+    } else {  // [features, P / block], blocks counted from the buffer's start: groups start on one
+        operand.scale_row_stride = scales.stride(0);
+        operand.scale_block_stride = scales.stride(1);
+    }
+    return operand;
+}
+
+GenericProduct generic_wgrad(const Operand& dy, const Operand& a, Groups groups, std::int64_t alignment,
+                             const TensorView& dw, const ProductOptions& options) {
+    GenericProduct product;
+    const bool quantized = dy.quantized();
+    product.reduction = quantized ? GenericReduction::along_padded_tokens : GenericReduction::along_tokens;
+    product.left = generic_tokens(a);
+    product.right = generic_tokens(dy);
+    product.ends = groups.ends;
+    product.experts = groups.count;
+    product.tokens = dy.data().size(quantized ? 1 : 0);
+    product.left_extent = dw.size(2);
+    product.right_extent = dw.size(1);
+    product.reduce_extent = std::min(product.tokens, a.data().size(quantized ? 1 : 0));
+    product.alignment = quantized ? alignment : 1;
+    set_output(product, dw, options.update);
+    return product;
+}
+
+// The product as the Hopper kernel takes it, where it lies as that reads it; the kernel may still refuse the shape.
+std::optional<TokenGroupedProduct> hopper_rows(const Operand& x, const Operand& w, Groups groups, const TensorView& y,
+                                               const ProductOptions& options) {
+    const std::optional<ProductRecipe> recipe = recipe_of(x, w);
+    const ConstTensorView& weights = w.data();
+    const std::int64_t n = weights.size(1), k = weights.size(2);
+    // Plain dgrad comes with the weights of forward, their two feature axes exchanged.
+    const bool across = !weights.extents.contiguous() && weights.stride(1) == 1 && weights.stride(2) == n &&
+                        (weights.size(0) < 2 || weights.stride(0) == n * k);
+    const bool fits = recipe && options.update == Update::overwrite && x.data().extents.contiguous() &&
+                      (weights.extents.contiguous() || (across && *recipe == ProductRecipe::bf16)) &&
+                      y.extents.contiguous() && scales_fit(x) && (!w.quantized() || scales_of(w).extents.contiguous());
+    if (!fits) return std::nullopt;
     TokenGroupedProduct product;
-    product.recipe = recipe_of("the tokens", x, "w", w);
+    product.recipe = *recipe;
     product.accumulation = accumulation_of(options);
     product.output = output_of(y, options.update);
-    need_contiguous("the tokens", x.data());
-    need_contiguous("w", w.data());
-    need_contiguous("the output", y);
     product.a = x.data().data;
-    product.a_inverse = inverse_of("the tokens' inverse scale", x);
-    product.w = w.data().data;
-    product.w_inverse = inverse_of("w's inverse scale", w);
+    product.w = weights.data;
+    set_scales(x, product.a_inverse, product.a_scale);
+    set_scales(w, product.w_inverse, product.w_scale);
+    product.weights = across ? WeightLayout::across_reduction : WeightLayout::along_reduction;
     product.ends = groups.ends;
     product.out = y.data;
     product.m = x.data().size(0);
-    product.n = w.data().size(1);
-    product.k = w.data().size(2);
-    product.e = w.data().size(0);
-    if (product.m == 0) return;
-    launch(product, static_cast<cudaStream_t>(on.stream));
+    product.n = n;
+    product.k = k;
+    product.e = weights.size(0);
+    if (choose_kernel(product) != ProductKernel::hopper) return std::nullopt;
+    return product;
 }
 
-void grouped_wgrad(const Operand& dy, const Operand& a, Groups groups, std::int64_t alignment, TensorView dw,
-                   const ProductOptions& options, const Execution& on) {
+std::optional<WeightGradientProduct> hopper_wgrad(const Operand& dy, const Operand& a, Groups groups,
+                                                  std::int64_t alignment, const TensorView& dw,
+                                                  const ProductOptions& options) {
+    const std::optional<ProductRecipe> recipe = recipe_of(dy, a);
+    const int tokens = dy.quantized() ? 1 : 0;
+    const bool fits = recipe && dy.data().extents.contiguous() && a.data().extents.contiguous() &&
+                      dw.extents.contiguous() && dy.data().size(tokens) == a.data().size(tokens) && scales_fit(dy) &&
+                      scales_fit(a) && dy.data().size(tokens) > 0;
+    if (!fits) return std::nullopt;
     WeightGradientProduct product;
-    product.recipe = recipe_of("dy", dy, "a", a);
+    product.recipe = *recipe;
     product.accumulation = accumulation_of(options);
     product.output = output_of(dw, options.update);
-    for (const auto& [what, view] :
-         {std::pair<const char*, ConstTensorView>{"dy", dy.data()}, {"a", a.data()}, {"dw", dw}})
-        need_contiguous(what, view);
-    if (dy.quantized() && alignment != token_block)
-        fail(Status::unsupported, "the operands' groups start on multiples of ", alignment,
-             "; the CUDA weight gradient takes multiples of ", token_block, ": quantize with that alignment");
     product.dy = dy.data().data;
-    product.dy_inverse = inverse_of("dy's inverse scale", dy);
     product.a = a.data().data;
-    product.a_inverse = inverse_of("a's inverse scale", a);
+    set_scales(dy, product.dy_inverse, product.dy_scale);
+    set_scales(a, product.a_inverse, product.a_scale);
     product.ends = groups.ends;
     product.dw = dw.data;
     product.n = dw.size(1);
     product.k = dw.size(2);
     product.e = dw.size(0);
     // Quantized operands do not say how many tokens there are; the padded columns bound them.
-    product.padded = dy.quantized() ? dy.data().size(1) : 0;
-    product.m = dy.quantized() ? dy.data().size(1) : dy.data().size(0);
-    launch(product, static_cast<cudaStream_t>(on.stream));
+    product.m = dy.data().size(tokens);
+    product.padded = dy.quantized() ? product.m : 0;
+    product.alignment = alignment;
+    if (choose_kernel(product) != ProductKernel::hopper) return std::nullopt;
+    return product;
+}
+
+}  // namespace
+
+void grouped_rows(const Operand& x, const Operand& w, Groups groups, TensorView y, const ProductOptions& options,
+                  const Execution& on) {
+    if (x.data().size(0) == 0) return;
+    const auto stream = static_cast<cudaStream_t>(on.stream);
+    if (const auto product = hopper_rows(x, w, groups, y, options))
+        launch(*product, stream);
+    else
+        launch(generic_rows(x, w, groups, y, options), stream);
+}
+
+void grouped_wgrad(const Operand& dy, const Operand& a, Groups groups, std::int64_t alignment, TensorView dw,
+                   const ProductOptions& options, const Execution& on) {
+    const auto stream = static_cast<cudaStream_t>(on.stream);
+    if (const auto product = hopper_wgrad(dy, a, groups, alignment, dw, options))
+        launch(*product, stream);
+    else
+        launch(generic_wgrad(dy, a, groups, alignment, dw, options), stream);
 }
 
 }  // namespace octet::cuda

@@ -1,5 +1,6 @@
-// The grouped products on CUDA, in the two forms that src/ops/product.cpp brings them to: which kernel serves a call,
-// and a clear refusal before any launch where none does.
+// The grouped products on CUDA, in the two forms that src/ops/product.cpp brings them to. The Hopper kernels serve bf16
+// and e4m3 (rowwise, blockwise, mx) where rows are whole 16-byte units without gaps; the generic kernel serves
+// everything else.
 #pragma once
 
 #include "octet/product.hpp"

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "linear/choice.hpp"
 #include "linear/stopwatch.hpp"
 #include "octet/error.hpp"
 #include "octet/linear.hpp"
@@ -40,7 +41,18 @@ void GroupedLinear::bind_weights(ConstTensorView w) {
             " were given, expected bf16 or f32");
     require(!w.null(), "weights of shape ", to_string(w.extents), " have a null data pointer");
     weights_ = w;
-    cached_ = false;
+    weights_changed();
+}
+
+void GroupedLinear::weights_changed() {
+    ++weights_version_;
+    along_k_cached_ = along_n_cached_ = false;
+}
+
+StepChoice GroupedLinear::choice(std::int64_t tokens, Format activations) const {
+    // A bf16 product takes bf16 on both sides; anything else can only be quantized.
+    const Format plain = weights_.format == Format::bf16 ? activations : weights_.format;
+    return choose_step(step_rates(weights_.device), recipe_, shape_, tokens, plain);
 }
 
 QuantizeOptions GroupedLinear::options_for(Format format) const {
@@ -66,19 +78,43 @@ Execution with_workspace(Execution on, ReusedTensor& memory, Device device, std:
 
 }  // namespace
 
-void GroupedLinear::cache_weights(LinearWorkspace& workspace, const Execution& on) {
-    if (cached_) return;
+// The orientations that the choice needs and that are not there yet, from one visit.
+void GroupedLinear::cache_weights(const StepChoice& choice, LinearWorkspace& workspace, const Execution& on) {
+    const bool along_k = choice.forward == ProductPrecision::fp8 && !along_k_cached_;
+    const bool along_n = choice.dgrad == ProductPrecision::fp8 && !along_n_cached_;
+    if (!along_k && !along_n) return;
     const QuantizeOptions options = options_for(recipe_.format);
-    const QuantizedView forward =
-        along_k_.reshape_weights(options, shape_.experts, shape_.out_features, shape_.in_features, weights_.device);
-    const QuantizedView dgrad =
-        along_n_.reshape_weights(options, shape_.experts, shape_.in_features, shape_.out_features, weights_.device);
+    QuantizedView forward{}, dgrad{};
+    if (along_k)
+        forward =
+            along_k_.reshape_weights(options, shape_.experts, shape_.out_features, shape_.in_features, weights_.device);
+    if (along_n)
+        dgrad =
+            along_n_.reshape_weights(options, shape_.experts, shape_.in_features, shape_.out_features, weights_.device);
     const std::size_t scratch =
         weight_workspace_bytes(weights_.device, shape_.experts, shape_.out_features, shape_.in_features);
     const Execution quantize_on = with_workspace(on, workspace.quantizers, weights_.device, scratch);
     timed(report_.cast_seconds, [&] { quantize_weights(weights_, options, forward, dgrad, quantize_on); });
     ++report_.weight_casts;
-    cached_ = true;
+    along_k_cached_ = along_k_cached_ || along_k;
+    along_n_cached_ = along_n_cached_ || along_n;
+}
+
+// The orientations of x that are asked for, from one visit.
+void GroupedLinear::cast_tokens(ConstTensorView x, Groups groups, const QuantizeOptions& options, QuantizedView rows,
+                                QuantizedView columns, LinearWorkspace& workspace, const Execution& on) {
+    const std::size_t scratch = token_workspace_bytes(x.device, x.size(0), x.size(1), groups.count);
+    const Execution quantize_on = with_workspace(on, workspace.quantizers, x.device, scratch);
+    const std::int64_t alignment = token_alignment(options.scaling, x.device);
+    timed(report_.cast_seconds, [&] {
+        if (columns.data.null()) {
+            quantize_rows(x, options, rows, quantize_on);
+        } else if (rows.data.null()) {
+            quantize_columns(x, groups, alignment, options, columns, quantize_on);
+        } else {
+            quantize_pair(x, groups, alignment, options, rows, columns, quantize_on);
+        }
+    });
 }
 
 void GroupedLinear::forward(ConstTensorView a, Groups groups, TensorView y, LinearKept* kept,
@@ -93,26 +129,25 @@ void GroupedLinear::forward(ConstTensorView a, Groups groups, TensorView y, Line
     if (kept != nullptr) kept->forget();
     const std::int64_t tokens = a.size(0);
 
+    const StepChoice now = choice(tokens, a.format);
     Operand left(a), right(weights_);
-    if (recipe_.quantizes()) {
-        cache_weights(workspace, on);
-        const std::size_t scratch = token_workspace_bytes(a.device, tokens, shape_.in_features, groups.count);
-        const Execution quantize_on = with_workspace(on, workspace.quantizers, a.device, scratch);
+    const bool cast_rows = now.forward == ProductPrecision::fp8;
+    const bool cast_columns = kept != nullptr && wgrad_in_8_bits();
+    if (cast_rows || cast_columns) {
         const QuantizeOptions options = options_for(recipe_.format);
-        const QuantizedView rows =
-            workspace.activation_rows.reshape_rows(options, tokens, shape_.in_features, a.device);
-        if (kept != nullptr && wgrad_in_8_bits()) {
-            const std::int64_t alignment = token_alignment(options.scaling, a.device);
-            const QuantizedView columns =
-                kept->columns_.reshape_columns(options, tokens, groups.count, alignment, shape_.in_features, a.device);
-            timed(report_.cast_seconds,
-                  [&] { quantize_pair(a, groups, alignment, options, rows, columns, quantize_on); });
-        } else {
-            timed(report_.cast_seconds, [&] { quantize_rows(a, options, rows, quantize_on); });
+        QuantizedView rows{}, columns{};
+        if (cast_rows) {
+            cache_weights(now, workspace, on);
+            rows = workspace.activation_rows.reshape_rows(options, tokens, shape_.in_features, a.device);
+            left = workspace.activation_rows.operand();
+            right = along_k_.operand();
         }
+        if (cast_columns)
+            columns = kept->columns_.reshape_columns(options, tokens, groups.count,
+                                                     token_alignment(options.scaling, a.device), shape_.in_features,
+                                                     a.device);
+        cast_tokens(a, groups, options, rows, columns, workspace, on);
         ++report_.activation_casts;
-        left = workspace.activation_rows.operand();
-        right = along_k_.operand();
     }
     const ProductOptions options{Update::overwrite, recipe_.accumulation};
     timed(report_.product_seconds, [&] { grouped_forward(left, right, groups, y, options, on); });
@@ -120,6 +155,7 @@ void GroupedLinear::forward(ConstTensorView a, Groups groups, TensorView y, Line
     if (kept == nullptr) return;
     kept->tokens_ = tokens;
     kept->groups_ = groups.count;
+    kept->weights_version_ = weights_version_;
     kept->shape_ = shape_;
     kept->format_ = a.format;
     kept->borrowed_ = wgrad_in_8_bits() ? ConstTensorView{} : a;
@@ -135,21 +171,22 @@ void GroupedLinear::backward(ConstTensorView dy, Groups groups, const LinearKept
             kept.shape_.out_features, ", ", kept.shape_.in_features, "] layer; backward was given ", dy.size(0),
             " tokens in ", groups.count, " groups for [", shape_.experts, ", ", shape_.out_features, ", ",
             shape_.in_features, "]");
-    require(!recipe_.quantizes() || cached_ || da.null(),
+    require(!recipe_.quantizes() || kept.weights_version_ == weights_version_ || da.null(),
             "the weights changed between forward and backward; the input gradient needs those of forward");
     const bool wants_da = !da.null(), wants_dw = !dw.null();
     if (!wants_da && !wants_dw) return;
     const std::int64_t tokens = dy.size(0);
     const std::int64_t alignment = recipe_.quantizes() ? token_alignment(recipe_.scaling(), dy.device) : 1;
 
+    const StepChoice now = choice(tokens, dy.format);
     Operand rows(dy), columns(dy);
+    const bool cast_rows = wants_da && now.dgrad == ProductPrecision::fp8;
     const bool cast_columns = wants_dw && wgrad_in_8_bits();
-    if (recipe_.quantizes() && (wants_da || cast_columns)) {
+    if (cast_rows || cast_columns) {
         const QuantizeOptions options = options_for(recipe_.gradient_format);
-        const std::size_t scratch = token_workspace_bytes(dy.device, tokens, shape_.out_features, groups.count);
-        const Execution quantize_on = with_workspace(on, workspace.quantizers, dy.device, scratch);
         QuantizedView rows_out{}, columns_out{};
-        if (wants_da) {
+        if (cast_rows) {
+            cache_weights(now, workspace, on);  // there since forward, unless that was in bf16
             rows_out = workspace.gradient_rows.reshape_rows(options, tokens, shape_.out_features, dy.device);
             rows = workspace.gradient_rows.operand();
         }
@@ -158,20 +195,12 @@ void GroupedLinear::backward(ConstTensorView dy, Groups groups, const LinearKept
                                                                      shape_.out_features, dy.device);
             columns = workspace.gradient_columns.operand();
         }
-        timed(report_.cast_seconds, [&] {
-            if (wants_da && cast_columns) {
-                quantize_pair(dy, groups, alignment, options, rows_out, columns_out, quantize_on);
-            } else if (wants_da) {
-                quantize_rows(dy, options, rows_out, quantize_on);
-            } else {
-                quantize_columns(dy, groups, alignment, options, columns_out, quantize_on);
-            }
-        });
+        cast_tokens(dy, groups, options, rows_out, columns_out, workspace, on);
         ++report_.gradient_casts;
     }
     timed(report_.product_seconds, [&] {
         if (wants_da) {
-            const Operand w = recipe_.quantizes() ? along_n_.operand() : Operand(weights_);
+            const Operand w = cast_rows ? along_n_.operand() : Operand(weights_);
             grouped_dgrad(rows, w, groups, da, {Update::overwrite, recipe_.accumulation}, on);
         }
         if (wants_dw) {

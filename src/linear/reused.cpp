@@ -40,11 +40,23 @@ ConstQuantizedView QuantizedTensor::view() const {
     return {data_.view(), {}, scales_.view()};
 }
 
+namespace {
+
+// [rows, blocks] scales. The blockwise products of a GPU read those of one block of the reduction at a time: rows then
+// lie beside each other.
+Extents block_scales(Scaling scaling, std::int64_t rows, std::int64_t blocks, Device device) {
+    if (scaling == Scaling::blockwise && device.kind != DeviceKind::cpu) return Extents({rows, blocks}, {1, rows});
+    return {rows, blocks};
+}
+
+}  // namespace
+
 QuantizedView QuantizedTensor::reshape_rows(const QuantizeOptions& options, std::int64_t tokens, std::int64_t features,
                                             Device device) {
     const std::int64_t block = block_of(options.scaling);
     if (block == 0) return reshape(options, {tokens, features}, {tokens}, device);
-    return reshape(options, {tokens, features}, {tokens, ceil_div(features, block)}, device);
+    return reshape(options, {tokens, features},
+                   block_scales(options.scaling, tokens, ceil_div(features, block), device), device);
 }
 
 QuantizedView QuantizedTensor::reshape_columns(const QuantizeOptions& options, std::int64_t tokens, std::int64_t groups,
@@ -52,7 +64,8 @@ QuantizedView QuantizedTensor::reshape_columns(const QuantizeOptions& options, s
     const std::int64_t padded = padded_bound(tokens, groups, alignment);
     const std::int64_t block = block_of(options.scaling);
     if (block == 0) return reshape(options, {features, padded}, {groups, features}, device);
-    return reshape(options, {features, padded}, {features, padded / block}, device);
+    return reshape(options, {features, padded}, block_scales(options.scaling, features, padded / block, device),
+                   device);
 }
 
 QuantizedView QuantizedTensor::reshape_weights(const QuantizeOptions& options, std::int64_t experts, std::int64_t rows,
@@ -65,10 +78,7 @@ QuantizedView QuantizedTensor::reshape_weights(const QuantizeOptions& options, s
     return reshape(options, {experts, rows, columns}, {experts, rows, ceil_div(columns, block)}, device);
 }
 
-std::int64_t token_alignment(Scaling scaling, Device device) {
-    // Tensor cores read token ranges in blocks of 128; vector loads on the host are content with 16.
-    if (device.kind != DeviceKind::cpu) return 128;
-    return std::max<std::int64_t>(block_of(scaling), 16);
-}
+// The copy engine of a GPU and vector loads on the host are both content with 16.
+std::int64_t token_alignment(Scaling scaling, Device) { return std::max<std::int64_t>(block_of(scaling), 16); }
 
 }  // namespace octet

@@ -23,6 +23,8 @@ TEST(Recipe, EveryCombinationOfOptionsSurvivesARoundTrip) {
                     for (const auto mode : {MxMode::rceil, MxMode::floor, MxMode::ceil, MxMode::even})
                         for (const auto wgrad : {WgradPrecision::fp8, WgradPrecision::bf16})
                             for (const auto accumulation : {Accumulation::promoted, Accumulation::fast}) {
+                                static constexpr ProductPrecision precisions[] = {
+                                    ProductPrecision::automatic, ProductPrecision::fp8, ProductPrecision::bf16};
                                 Recipe recipe = Recipe::of(kind);
                                 recipe.format = format;
                                 recipe.gradient_format = gradient;
@@ -31,6 +33,9 @@ TEST(Recipe, EveryCombinationOfOptionsSurvivesARoundTrip) {
                                 } else {
                                     recipe.scale_rounding = rounding;
                                 }
+                                recipe.forward = precisions[tried % 3];
+                                recipe.dgrad = precisions[tried / 3 % 3];
+                                recipe.weight_uses = 1 + tried % 4;
                                 recipe.wgrad = wgrad;
                                 recipe.accumulation = accumulation;
                                 ASSERT_EQ(parse_recipe(to_string(recipe)), recipe) << to_string(recipe);
@@ -55,6 +60,10 @@ TEST(Recipe, BadTextIsRefusedWithWhatWasGiven) {
     EXPECT_NE(message("fp8_rowwise:format=bf16").find("8-bit"), std::string::npos);
     EXPECT_NE(message("fp8_rowwise:mx=floor").find("has no option"), std::string::npos);
     EXPECT_NE(message("bf16:format=e4m3").find("has no option"), std::string::npos);
+    EXPECT_NE(message("bf16:dgrad=fp8").find("has no option"), std::string::npos);
+    EXPECT_NE(message("fp8_rowwise:forward=f32").find("forward precision 'f32'"), std::string::npos);
+    for (const char* text : {"fp8_rowwise:weight_uses=0", "fp8_rowwise:weight_uses=2x", "fp8_rowwise:weight_uses=-1"})
+        EXPECT_NE(message(text).find("whole number"), std::string::npos) << text;
     EXPECT_NE(message("").find("unknown recipe"), std::string::npos);
     EXPECT_NE(message("fp8_rowwise:").find("no value"), std::string::npos);
 }

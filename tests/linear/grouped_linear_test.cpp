@@ -96,7 +96,10 @@ TEST(GroupedLinear, IsTheSequenceOfOperationsThatItsRecipeNames) {
     for (const char* text :
          {"fp8_rowwise", "fp8_rowwise:scales=exact,gradient=e5m2", "fp8_rowwise:format=e4m3fnuz,gradient=e4m3fnuz",
           "fp8_blockwise", "fp8_blockwise:gradient=e5m2,scales=power_of_two", "mxfp8", "mxfp8:mx=floor",
-          "fp8_rowwise:wgrad=bf16", "mxfp8:wgrad=bf16,gradient=e5m2", "bf16"}) {
+          "fp8_rowwise:wgrad=bf16", "mxfp8:wgrad=bf16,gradient=e5m2", "fp8_rowwise:forward=bf16",
+          "fp8_rowwise:dgrad=bf16", "fp8_rowwise:forward=bf16,dgrad=bf16", "fp8_blockwise:forward=bf16,dgrad=bf16",
+          "mxfp8:dgrad=bf16,wgrad=bf16", "mxfp8:forward=bf16,gradient=e5m2",
+          "fp8_rowwise:forward=bf16,dgrad=bf16,wgrad=bf16", "bf16"}) {
         SCOPED_TRACE(text);
         Random random(22);
         const Recipe recipe = parse_recipe(text);
@@ -107,6 +110,11 @@ TEST(GroupedLinear, IsTheSequenceOfOperationsThatItsRecipeNames) {
         Tensor y = make_poisoned(Format::f32, step.y.extents()), da = make_poisoned(Format::f32, step.da.extents());
         Tensor dw = make_poisoned(Format::f32, step.dw.extents());
         const Groups groups = step.groups();
+        const bool forward8 = recipe.quantizes() && recipe.forward != ProductPrecision::bf16;
+        const bool dgrad8 = recipe.quantizes() && recipe.dgrad != ProductPrecision::bf16;
+        if (!forward8) grouped_forward(step.a.view(), step.w.view(), groups, y);
+        if (!dgrad8) grouped_dgrad(step.dy.view(), step.w.view(), groups, da);
+        if (recipe.wgrad == WgradPrecision::bf16) grouped_wgrad(step.dy.view(), step.a.view(), groups, 1, dw);
         if (recipe.quantizes()) {
             const Scaling scaling = recipe.scaling();
             const QuantizeOptions options{scaling, recipe.format, recipe.scale_rounding, recipe.mx_mode};
@@ -115,19 +123,13 @@ TEST(GroupedLinear, IsTheSequenceOfOperationsThatItsRecipeNames) {
             auto a_rows = quantized_rows(step.a, options), dy_rows = quantized_rows(step.dy, gradient);
             auto wk = quantized_weights(step.w, WeightOrientation::along_k, options);
             auto wn = quantized_weights(step.w, WeightOrientation::along_n, options);
-            grouped_forward(a_rows.operand(), wk.operand(), groups, y);
-            grouped_dgrad(dy_rows.operand(), wn.operand(), groups, da);
+            if (forward8) grouped_forward(a_rows.operand(), wk.operand(), groups, y);
+            if (dgrad8) grouped_dgrad(dy_rows.operand(), wn.operand(), groups, da);
             if (recipe.wgrad == WgradPrecision::fp8) {
                 auto a_columns = quantized_columns(step.a, groups, alignment, options);
                 auto dy_columns = quantized_columns(step.dy, groups, alignment, gradient);
                 grouped_wgrad(dy_columns.operand(), a_columns.operand(), groups, alignment, dw);
-            } else {
-                grouped_wgrad(step.dy.view(), step.a.view(), groups, 1, dw);
             }
-        } else {
-            grouped_forward(step.a.view(), step.w.view(), groups, y);
-            grouped_dgrad(step.dy.view(), step.w.view(), groups, da);
-            grouped_wgrad(step.dy.view(), step.a.view(), groups, 1, dw);
         }
         EXPECT_TRUE(same_bits(step.y, y));
         EXPECT_TRUE(same_bits(step.da, da));
@@ -170,6 +172,37 @@ TEST(GroupedLinear, KeepsOnlyTheEightBitCopyAndCastsEachTensorOnce) {
         layer.forward(step.a, step.groups(), step.y, nullptr, workspace);
         EXPECT_EQ(layer.report().weight_casts, 2);
     }
+}
+
+// Each mix, every product against the scalar reference of the operands that the mix names, in f64.
+TEST(GroupedLinear, EveryMixOfPrecisionsAgreesWithTheReference) {
+    for (const char* kind : {"fp8_rowwise", "fp8_blockwise", "mxfp8"})
+        for (const char* forward : {"fp8", "bf16"})
+            for (const char* dgrad : {"fp8", "bf16"})
+                for (const char* wgrad : {"fp8", "bf16"}) {
+                    const std::string text =
+                        std::string(kind) + ":forward=" + forward + ",dgrad=" + dgrad + ",wgrad=" + wgrad;
+                    SCOPED_TRACE(text);
+                    Random random(31);
+                    Step fast = make_step({3, 48, 130}, 77, {20, 20, 70}, Format::bf16, random);
+                    GroupedLinear layer(fast.shape, parse_recipe(text)), oracle(fast.shape, parse_recipe(text));
+                    run(layer, fast);
+                    const auto y = to_doubles(fast.y), da = to_doubles(fast.da), dw = to_doubles(fast.dw);
+                    LinearKept kept;
+                    LinearWorkspace workspace;
+                    const Execution by_reference{.backend = Backend::reference};
+                    oracle.bind_weights(fast.w);
+                    oracle.forward(fast.a, fast.groups(), fast.y, &kept, workspace, by_reference);
+                    oracle.backward(fast.dy, fast.groups(), kept, fast.da, fast.dw, Update::overwrite, workspace,
+                                    by_reference);
+                    EXPECT_FALSE(!(relative_error(y, to_doubles(fast.y)) <= 1e-6 * std::sqrt(130.0)));
+                    EXPECT_FALSE(!(relative_error(da, to_doubles(fast.da)) <= 1e-6 * std::sqrt(48.0)));
+                    EXPECT_FALSE(!(relative_error(dw, to_doubles(fast.dw)) <= 1e-6 * std::sqrt(77.0)));
+                    EXPECT_EQ(layer.report().weight_casts, parse_recipe(text).forward == ProductPrecision::fp8 ||
+                                                               parse_recipe(text).dgrad == ProductPrecision::fp8);
+                    EXPECT_EQ(to_string(layer.choice(77)),
+                              std::string("forward ") + forward + ", dgrad " + dgrad + ", wgrad " + wgrad);
+                }
 }
 
 // Forward, then the activation is overwritten: backward must not have needed it.

@@ -3,8 +3,10 @@
 
 #include "commands.hpp"
 #include "cpu/simd.hpp"
+#include "linear/choice.hpp"
 #include "machine.hpp"
 #include "octet/device.hpp"
+#include "octet/error.hpp"
 #include "octet_build_info.hpp"
 #include "train/checkpoint.hpp"
 #include "train/config.hpp"
@@ -34,9 +36,23 @@ int info(bool as_json) {
         fmt::print("           {:<10} {}, {} multiprocessors, {:.1f} GiB, driver {}\n", to_string(gpu.device), gpu.name,
                    gpu.multiprocessors, static_cast<double>(gpu.memory_bytes) / (1 << 30), gpu.driver);
     if (cuda && gpus().empty()) fmt::print("                      no CUDA device or driver on this machine\n");
+    if (cuda)
+        fmt::print(
+            "                      products: tensor cores of compute capability 9.0 for bf16 and e4m3 (rowwise, "
+            "blockwise, "
+            "mx)\n                      with rows of whole 16 bytes and no gaps; a plain kernel for everything else\n");
     fmt::print("           hip        not in this build\n");
     fmt::print("tables     sm90       {} tuned classes; the defaults for all others\n",
                tune::table_for("sm90").entries().size());
+    return 0;
+}
+
+// What the cost model of a GPU makes of a step of one expert product: {M, N, K, E}.
+int info_step(const std::vector<std::int64_t>& shape, const std::string& recipe) {
+    const std::int64_t m = shape[0], n = shape[1], k = shape[2], e = shape[3];
+    require(m >= 1 && n >= 1 && k >= 1 && e >= 1, "--step was given ", m, ",", n, ",", k, ",", e,
+            ", expected M,N,K,E of at least 1 each");
+    fmt::print("{}", explain_step(sm90_rates, parse_recipe(recipe), {e, n, k}, m));
     return 0;
 }
 
@@ -105,13 +121,24 @@ void add_info(CLI::App& program, Chosen& chosen) {
     auto checkpoint = std::make_shared<std::string>();
     command->add_option("--checkpoint", *checkpoint, "A run's folder or a checkpoint's: check every byte of it")
         ->excludes("--model");
+    auto step = std::make_shared<std::vector<std::int64_t>>();
+    auto recipe = std::make_shared<std::string>("fp8_rowwise");
+    command
+        ->add_option("--step", *step,
+                     "M,N,K,E: which products of a step on a GPU run in 8 bits, and what each mix costs")
+        ->delimiter(',')
+        ->expected(4)
+        ->excludes("--model");
+    command->add_option("--recipe", *recipe, "With --step: the recipe")->needs("--step")->capture_default_str();
     command->footer(
         "Examples:\n"
         "  octet info --model deepseek-moe-16b\n"
+        "  octet info --step 16640,8192,5120,64 --recipe fp8_rowwise:accumulation=fast\n"
         "  octet info --checkpoint out/tiny-fp8_rowwise");
     command->callback([=, &chosen] {
         chosen.run = [=] {
             if (!checkpoint->empty()) return info_checkpoint(*checkpoint);
+            if (!step->empty()) return info_step(*step, *recipe);
             return model->empty() ? info(*json) : info_model(*model, *layers, *json);
         };
     });

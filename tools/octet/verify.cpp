@@ -27,6 +27,8 @@ struct VerifyArguments {
 };
 
 constexpr unsigned char poison = 0xA5;
+const std::string linear_op =
+    "grouped_linear";  // forward and backward of the layer, every recipe and mix of precisions
 
 bool same_element(Format format, const std::uint8_t* a, const std::uint8_t* b) {
     if (std::memcmp(a, b, static_cast<std::size_t>(bytes_of(format))) == 0) return true;
@@ -124,11 +126,12 @@ std::string check_product(const std::string& op, Random& random, Device device, 
         if (error.status() == Status::unsupported) return "skip";
         return fmt::format("it failed: {}", error.what());
     }
-    return compare_products(product, given[0], expected[0], poison);
+    return compare_products(product, device, given[0], expected[0], poison);
 }
 
 std::string check_any(const std::string& op, bool is_product, Random& random, Device device, const Execution& on,
                       std::string& text) {
+    if (op == linear_op) return check_linear(random, device, on, text);
     if (is_product) return check_product(op, random, device, on, text);
     const std::vector<std::string> tokens = token_op_names();
     const bool is_token = std::find(tokens.begin(), tokens.end(), op) != tokens.end();
@@ -146,6 +149,7 @@ int verify(const VerifyArguments& arguments) {
         const std::vector<std::string> tokens = token_op_names();
         ops.insert(ops.end(), tokens.begin(), tokens.end());
         ops.insert(ops.end(), products.begin(), products.end());
+        ops.push_back(linear_op);
     }
     const bool live = isatty(STDERR_FILENO);
     Table table({"operation", "cases", "wrong", "not served", "seconds"});

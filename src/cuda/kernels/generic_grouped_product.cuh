@@ -1,29 +1,15 @@
 // Grouped product for every shape, recipe and GPU: plain f32 arithmetic, one element decoded at a time. It serves what
-// the Hopper kernel cannot take (rows that are not a multiple of 16 bytes, other GPUs) and what has no kernel of its
-// own yet. Same roles as there: out[right, left], tokens or gradients on the right, weights or activations on the left.
+// the Hopper kernel cannot take (rows that are not a multiple of 16 bytes, gaps, other formats, other GPUs). Same roles
+// as there: out[right, left], tokens or gradients on the right, weights or activations on the left.
 #pragma once
 
 #include <cuda_bf16.h>
 #include <cuda_fp8.h>
 
+#include "cuda/launch/product_generic.hpp"
 #include "cuda/schedule/product_tasks.cuh"
 
 namespace octet::cuda {
-
-enum class GenericFormat { e4m3, bf16 };
-enum class GenericScale { none, f32, e8m0 };
-enum class GenericOutput { bf16, f32, add_f32 };
-
-// Element (group, row, step), row along the output and step along the reduction.
-struct GenericOperand {
-    const void* data;
-    GenericFormat format;
-    std::int64_t group_stride, row_stride, step_stride;  // elements
-    const void* scales;
-    GenericScale scale_format;
-    std::int64_t scale_group_stride, scale_row_stride, scale_block_stride;  // elements
-    int scale_rows, scale_steps;                                            // rows and steps that share a scale
-};
 
 __device__ inline float decode_scale(const GenericOperand& operand, std::int64_t index) {
     if (operand.scale_format == GenericScale::f32) return static_cast<const float*>(operand.scales)[index];
@@ -32,15 +18,26 @@ __device__ inline float decode_scale(const GenericOperand& operand, std::int64_t
     return __uint_as_float(exponent == 0 ? 0x00400000u : exponent == 255 ? 0x7FC00000u : exponent << 23);
 }
 
+// fnuz: bias 8, no infinity, no -0; its code for -0 is NaN.
+__device__ inline float decode_e4m3fnuz(unsigned byte) {
+    if (byte == 0x80) return __uint_as_float(0x7FC00000u);
+    const unsigned exponent = byte >> 3 & 15, mantissa = byte & 7;
+    const float magnitude = exponent == 0 ? static_cast<float>(mantissa) * 0x1p-10f
+                                          : static_cast<float>(8 + mantissa) * __uint_as_float((exponent + 116) << 23);
+    return byte & 0x80 ? -magnitude : magnitude;
+}
+
+__device__ inline float decode_element(const void* data, GenericFormat format, std::int64_t index) {
+    if (format == GenericFormat::f32) return static_cast<const float*>(data)[index];
+    if (format == GenericFormat::bf16) return __bfloat162float(static_cast<const __nv_bfloat16*>(data)[index]);
+    const auto byte = static_cast<const __nv_fp8_storage_t*>(data)[index];
+    if (format == GenericFormat::e4m3fnuz) return decode_e4m3fnuz(byte);
+    return __half2float(__half(__nv_cvt_fp8_to_halfraw(byte, format == GenericFormat::e4m3 ? __NV_E4M3 : __NV_E5M2)));
+}
+
 __device__ inline float load_element(const GenericOperand& operand, int group, int row, int step) {
     const std::int64_t index = group * operand.group_stride + row * operand.row_stride + step * operand.step_stride;
-    float value;
-    if (operand.format == GenericFormat::bf16) {
-        value = __bfloat162float(static_cast<const __nv_bfloat16*>(operand.data)[index]);
-    } else {
-        const auto byte = static_cast<const __nv_fp8_storage_t*>(operand.data)[index];
-        value = __half2float(__half(__nv_cvt_fp8_to_halfraw(byte, __NV_E4M3)));
-    }
+    const float value = decode_element(operand.data, operand.format, index);
     if (operand.scale_format == GenericScale::none) return value;
     return value * decode_scale(operand, group * operand.scale_group_stride +
                                              row / operand.scale_rows * operand.scale_row_stride +
@@ -51,8 +48,8 @@ constexpr int generic_tile = 64, generic_steps = 16, generic_threads = 256;
 
 template <Reduction reduction>
 __global__ void __launch_bounds__(generic_threads)
-    generic_grouped_product(const __grid_constant__ GenericOperand left, const __grid_constant__ GenericOperand right,
-                            const __grid_constant__ ProductShape shape, void* out, GenericOutput output) {
+    generic_grouped_product(const __grid_constant__ GenericProduct product,
+                            const __grid_constant__ ProductShape shape) {
     __shared__ float left_tile[generic_steps][generic_tile + 1], right_tile[generic_steps][generic_tile + 1];
     const int thread = static_cast<int>(threadIdx.x), x = thread % 16,
               y = thread / 16;  // left and right of this thread, + 16 i
@@ -78,8 +75,8 @@ __global__ void __launch_bounds__(generic_threads)
         for (int done = 0; done < length; done += generic_steps) {
             const int first = task.reduce_first + done, steps = length - done;
             __syncthreads();
-            fill(left_tile, left, task.left_row, shape.left_extent - task.left_row, first, steps);
-            fill(right_tile, right, task.right_row, task.right_valid, first, steps);
+            fill(left_tile, product.left, task.left_row, shape.left_extent - task.left_row, first, steps);
+            fill(right_tile, product.right, task.right_row, task.right_valid, first, steps);
             __syncthreads();
 #pragma unroll
             for (int step = 0; step < generic_steps; ++step)
@@ -88,20 +85,19 @@ __global__ void __launch_bounds__(generic_threads)
 #pragma unroll
                     for (int j = 0; j < 4; ++j) acc[i][j] += right_tile[step][y + 16 * i] * left_tile[step][x + 16 * j];
         }
-        const std::int64_t first_right =
-            task.right_row +
-            (reduction == Reduction::along_k ? 0 : static_cast<std::int64_t>(task.group) * shape.right_extent);
+        const std::int64_t first = (reduction == Reduction::along_k ? 0 : task.group * product.out_group_stride) +
+                                   task.right_row * product.out_row_stride;
         for (int i = 0; i < 4; ++i) {
             for (int j = 0; j < 4; ++j) {
                 const int row = y + 16 * i, column = task.left_row + x + 16 * j;
                 if (row >= task.right_valid || column >= shape.left_extent) continue;
-                const std::int64_t index = (first_right + row) * shape.left_extent + column;
-                if (output == GenericOutput::bf16)
-                    static_cast<__nv_bfloat16*>(out)[index] = __float2bfloat16_rn(acc[i][j]);
-                else if (output == GenericOutput::f32)
-                    static_cast<float*>(out)[index] = acc[i][j];
+                const std::int64_t index = first + row * product.out_row_stride + column;
+                if (product.output == GenericOutput::bf16)
+                    static_cast<__nv_bfloat16*>(product.out)[index] = __float2bfloat16_rn(acc[i][j]);
+                else if (product.output == GenericOutput::f32)
+                    static_cast<float*>(product.out)[index] = acc[i][j];
                 else
-                    static_cast<float*>(out)[index] += acc[i][j];
+                    static_cast<float*>(product.out)[index] += acc[i][j];
             }
         }
     }

@@ -40,8 +40,14 @@ enum class Accumulation {
     blocks,    // the same, each 128 with its own scales (fp8_blockwise)
 };
 
-template <Element element_, Reduction reduction_, Output output_, Accumulation accumulation_, int right_tile_,
-          int cluster_, int slots_>
+// How an operand lies in memory.
+enum class Lies {
+    along_reduction,   // the reduction is contiguous
+    across_reduction,  // the rows of the product are; the tensor cores transpose, 16-bit elements only
+};
+
+template <Element element_, Reduction reduction_, Lies left_lies_, Output output_, Accumulation accumulation_,
+          int right_tile_, int cluster_, int slots_>
 struct ProductConfig {
     static constexpr Element element = element_;
     static constexpr Reduction reduction = reduction_;
@@ -77,12 +83,16 @@ struct ProductConfig {
     static constexpr bool scaled_blocks = accumulation == Accumulation::blocks;
     static constexpr bool scaled_rows = element == Element::e4m3 && !scaled_blocks;
     // Operands whose reduction is not contiguous lie in shared memory as panels of 64 along the rows.
-    static constexpr bool panels = reduction == Reduction::along_tokens;
+    static constexpr bool left_panels = left_lies_ == Lies::across_reduction;
+    static constexpr bool right_panels = reduction == Reduction::along_tokens;
     static constexpr int panel_bytes = 64 * 128;
+    static constexpr int step = reduce_tile / 4;  // of the reduction, one instruction
 
-    static_assert(right_tile % 32 == 0 && right_tile <= 256 && (right_tile % 64 == 0 || !panels));
+    static_assert(right_tile % 32 == 0 && right_tile <= 256 && (right_tile % 64 == 0 || !right_panels));
     static_assert(cluster == 1 || cluster == 2);
-    static_assert(!panels || element == Element::bf16, "the tensor cores transpose 16-bit operands only");
+    static_assert(!right_panels || left_panels, "tokens as rows: of both operands");
+    static_assert(!left_panels || (element == Element::bf16 && accumulation == Accumulation::fast),
+                  "the tensor cores transpose 16-bit operands only");
     static_assert(!decoded || (cluster == 1 && accumulation == Accumulation::fast));
     static_assert(accumulation == Accumulation::fast || right_tile <= 192,
                   "two sets of accumulators must fit the registers");
@@ -179,18 +189,21 @@ __device__ __forceinline__ void load_slot(ProductStorage<Config>& storage, const
         else if (turn % 2 == rank)
             ptx::tensor_load_multicast(to, map, arrived, 3, x, y, 0);
     };
-    if constexpr (Config::panels) {
-        const int right_panels = (task.right_width + 63) / 64;
-        ptx::barrier_arrive_expect(arrived, (Config::left_tile / 64 + right_panels) * Config::panel_bytes);
+    const int right_panels = (task.right_width + 63) / 64;
+    const int right_lines = Config::right_panels ? right_panels * 64 : task.right_width;
+    const int batch = Config::reduction == Reduction::along_k ? task.group : 0;
+    ptx::barrier_arrive_expect(arrived, (Config::left_tile + right_lines) * 128);
+    if constexpr (Config::left_panels) {
         for (int panel = 0; panel < Config::left_tile / 64; ++panel)
             ptx::tensor_load(left + panel * Config::panel_bytes, left_map, arrived, task.left_row + panel * 64, reduce,
-                             0);
+                             batch);
+    } else {
+        ptx::tensor_load(left, left_map, arrived, reduce, task.left_row, batch);
+    }
+    if constexpr (Config::right_panels) {
         for (int panel = 0; panel < right_panels; ++panel)
             load_right(right + panel * Config::panel_bytes, right_map, panel, task.right_row + panel * 64, reduce);
     } else {
-        ptx::barrier_arrive_expect(arrived, (Config::left_tile + task.right_width) * 128);
-        ptx::tensor_load(left, left_map, arrived, reduce, task.left_row,
-                         Config::reduction == Reduction::along_k ? task.group : 0);
         if (task.right_width == Config::right_tile) {
             constexpr int half = Config::right_tile / 2;
             load_right(right, right_full_map, 0, reduce, task.right_row);
@@ -485,24 +498,43 @@ struct Multiplier {
         }
     }
 
-    // Issues the products of the slot at `position`, without waiting for them.
+    // Waits for the slot at `position`. Both warpgroups come here for every slot, so they may wait for each other.
+    __device__ __forceinline__ void await_slot(const ProductTask& task, int round) const {
+        ptx::barrier_wait(&storage.tiles_arrived[position.slot], position.phase);
+        if constexpr (Config::reduction != Reduction::along_k) blank_tail(task, position.slot, round);
+    }
+
+    // Issues the products of the slot at `position`, without waiting for them. What lies past the group's end is not
+    // multiplied at all.
     template <int Width, bool Accumulate>
     __device__ __forceinline__ void multiply_slot(float (&acc)[Width / 2], const ProductTask& task, int round) const {
-        ptx::barrier_wait(&storage.tiles_arrived[position.slot], position.phase);
-        if constexpr (Config::panels) blank_tail(task, position.slot, round);
+        const int kept = task.reduce_length - round * Config::reduce_tile;
+        if (Config::reduction == Reduction::along_k || kept > 3 * Config::step)
+            multiply_steps<Width, Accumulate, 4>(acc);
+        else if (kept > 2 * Config::step)
+            multiply_steps<Width, Accumulate, 3>(acc);
+        else if (kept > Config::step)
+            multiply_steps<Width, Accumulate, 2>(acc);
+        else
+            multiply_steps<Width, Accumulate, 1>(acc);
+    }
+
+    // The first `Steps` of the slot's four instructions; whole, because the compiler serializes products in branches.
+    template <int Width, bool Accumulate, int Steps>
+    __device__ __forceinline__ void multiply_steps(float (&acc)[Width / 2]) const {
         const std::uint8_t* left = storage.left[position.slot] + half * 64 * 128;  // a panel is 64 lines too
         const std::uint8_t* right = storage.right[position.slot];
         if constexpr (Accumulate) ptx::wgmma_hold(acc);
         ptx::wgmma_fence();
         const std::uint64_t a =
-            Config::panels ? mn_major_descriptor(left, Config::panel_bytes) : k_major_descriptor(left);
+            Config::left_panels ? mn_major_descriptor(left, Config::panel_bytes) : k_major_descriptor(left);
         const std::uint64_t b =
-            Config::panels ? mn_major_descriptor(right, Config::panel_bytes) : k_major_descriptor(right);
-        constexpr int step = Config::panels ? 2048 / 16 : 32 / 16;  // one instruction's part of the reduction
+            Config::right_panels ? mn_major_descriptor(right, Config::panel_bytes) : k_major_descriptor(right);
+        constexpr int left_step = Config::left_panels ? 2048 / 16 : 32 / 16;
+        constexpr int right_step = Config::right_panels ? 2048 / 16 : 32 / 16;
         multiply_step<Width, Accumulate>(acc, a, b);
-        multiply_step<Width, true>(acc, a + step, b + step);
-        multiply_step<Width, true>(acc, a + 2 * step, b + 2 * step);
-        multiply_step<Width, true>(acc, a + 3 * step, b + 3 * step);
+#pragma unroll
+        for (int i = 1; i < Steps; ++i) multiply_step<Width, true>(acc, a + i * left_step, b + i * right_step);
         ptx::wgmma_commit();
         ptx::wgmma_hold(acc);
     }
@@ -511,7 +543,7 @@ struct Multiplier {
         if constexpr (Config::element == Element::e4m3)
             ptx::wgmma_e4m3<Width, Accumulate>(acc, a, b);
         else
-            ptx::wgmma_bf16<Width, Config::panels, Accumulate>(acc, a, b);
+            ptx::wgmma_bf16<Width, Config::left_panels, Config::right_panels, Accumulate>(acc, a, b);
     }
 
     // Blockwise scales of this lane's accumulators: right of its columns, left of its two rows. In forward a weight
@@ -541,18 +573,33 @@ struct Multiplier {
         return scales;
     }
 
-    // Steps of the reduction past the group's end hold the next group's tokens: made zero in both operands.
+    // The last instruction's part of the reduction may reach past the group's end, where the next group's tokens lie:
+    // made zero in both operands.
     __device__ __forceinline__ void blank_tail(const ProductTask& task, int slot, int round) const {
         const int kept = task.reduce_length - round * Config::reduce_tile;
-        if (kept >= Config::reduce_tile) return;
         const int thread = static_cast<int>(threadIdx.x) - 128;  // of 256
-        const int right_panels = (task.right_width + 63) / 64;
-        for (int panel = 0; panel < Config::left_tile / 64 + right_panels; ++panel) {
-            std::uint8_t* lines = panel < Config::left_tile / 64
-                                      ? storage.left[slot] + panel * Config::panel_bytes
-                                      : storage.right[slot] + (panel - Config::left_tile / 64) * Config::panel_bytes;
-            for (int byte = kept * 128 + thread * 16; byte < Config::panel_bytes; byte += 256 * 16)
-                *reinterpret_cast<uint4*>(lines + byte) = uint4{0, 0, 0, 0};
+        if constexpr (Config::right_panels) {
+            if (kept >= Config::reduce_tile || kept % Config::step == 0) return;
+            const int blank_bytes = (Config::step - kept % Config::step) * 128;  // of each panel, a line a token
+            const int right_panels = (task.right_width + 63) / 64;
+            for (int panel = 0; panel < Config::left_tile / 64 + right_panels; ++panel) {
+                std::uint8_t* lines =
+                    panel < Config::left_tile / 64
+                        ? storage.left[slot] + panel * Config::panel_bytes
+                        : storage.right[slot] + (panel - Config::left_tile / 64) * Config::panel_bytes;
+                if (thread * 16 < blank_bytes)
+                    *reinterpret_cast<uint4*>(lines + kept * 128 + thread * 16) = uint4{0, 0, 0, 0};
+            }
+        } else {
+            // Groups start on multiples of 16 bytes at least, and are zero up to there.
+            if constexpr (Config::element != Element::e4m3) return;
+            const int unit = (kept + 15) / 16;
+            if (kept >= Config::reduce_tile || unit % 2 == 0) return;
+            const auto blank_line = [&](std::uint8_t* lines, int line) {
+                *reinterpret_cast<uint4*>(lines + line * 128 + ((unit ^ (line % 8)) << 4)) = uint4{0, 0, 0, 0};
+            };
+            if (thread < Config::left_tile) blank_line(storage.left[slot], thread);
+            if (thread < task.right_width) blank_line(storage.right[slot], thread);
         }
         ptx::shared_to_async_fence();
         ptx::named_sync(1, 256);
@@ -564,11 +611,13 @@ struct Multiplier {
         float acc[Width / 2];
         ProductTask next;
         if constexpr (Config::accumulation == Accumulation::fast) {
+            await_slot(task, 0);
             multiply_slot<Width, false>(acc, task, 0);
             next = next_task();
             for (int round = 1; round < task.blocks; ++round) {
                 const int previous = position.slot;
                 position.advance();
+                await_slot(task, round);
                 multiply_slot<Width, true>(acc, task, round);
                 ptx::wgmma_wait<1>();
                 release(previous);
@@ -583,6 +632,7 @@ struct Multiplier {
             next = next_task();
             for (int round = 0; round < task.blocks; ++round) {
                 float partial[Width / 2];
+                await_slot(task, round);
                 // The two warpgroups take turns to issue, so that one adds while the other's products run.
                 ptx::named_sync(2 + half, 256);
                 multiply_slot<Width, false>(partial, task, round);
@@ -630,7 +680,7 @@ struct Multiplier {
             __trap();
     }
 
-    __device__ void run() {
+    __device__ __forceinline__ void run() {
         if (Config::accumulation != Accumulation::fast && half == 1)
             ptx::named_arrive(2, 256);  // the first turn is the other's
         ProductTask task = next_task();
@@ -646,7 +696,7 @@ struct Multiplier {
 };
 
 // left_map: box 128 bytes x 128 rows; right_map: box 128 bytes x 32 rows; right_full_map: box 128 bytes x right_tile/2
-// rows (with panels, all three: box 64 columns x 64 tokens). out_map: box 128 bytes x 32 rows. All with the 128-byte
+// rows (panels: box 64 columns x 64 steps of the reduction). out_map: box 128 bytes x 32 rows. All with the 128-byte
 // swizzle.
 template <class Config>
 __global__ void __launch_bounds__(Config::threads, 1)

@@ -50,8 +50,10 @@ void check(const WeightGradientProduct& p) {
     const bool mx = p.recipe == ProductRecipe::mxfp8;
     check_pointer(mx ? p.a_scale : p.a_inverse, mx ? "a_scale" : "a_inverse");
     check_pointer(mx ? p.dy_scale : p.dy_inverse, mx ? "dy_scale" : "dy_inverse");
-    require(p.padded % 128 == 0 && p.padded < index_limit, "wgrad: the transposed operands have ", p.padded,
-            " columns, expected a multiple of 128 below 2^31");
+    const std::int64_t block = mx ? 32 : p.recipe == ProductRecipe::fp8_blockwise ? 128 : 1;
+    require(p.alignment >= 1 && p.alignment % block == 0 && p.padded % block == 0 && p.padded < index_limit,
+            "wgrad: the transposed operands have ", p.padded, " columns and groups on multiples of ", p.alignment,
+            ", expected multiples of ", block, " below 2^31");
 }
 
 // M = 0: nothing to read, every group is empty.
@@ -78,16 +80,17 @@ const char* name(ProductKernel kernel) { return kernel == ProductKernel::hopper 
 
 // The copy engine wants 16-byte aligned pointers and rows of whole 16-byte units.
 ProductKernel choose_kernel(const TokenGroupedProduct& p) {
-    const bool fits = aligned(p.a) && aligned(p.w) && aligned(p.out) &&
-                      whole_units(p.k, p.recipe == ProductRecipe::bf16 ? 2 : 1) &&
-                      whole_units(p.n, p.output == ProductOutput::bf16 ? 2 : 4);
+    const bool across = p.weights == WeightLayout::across_reduction, bf16 = p.recipe == ProductRecipe::bf16;
+    const bool fits = aligned(p.a) && aligned(p.w) && aligned(p.out) && whole_units(p.k, bf16 ? 2 : 1) &&
+                      whole_units(p.n, p.output == ProductOutput::bf16 ? 2 : 4) &&
+                      (!across || (bf16 && whole_units(p.n, 2)));
     return fits && on_hopper() ? ProductKernel::hopper : ProductKernel::generic;
 }
 ProductKernel choose_kernel(const WeightGradientProduct& p) {
     const bool bf16 = p.recipe == ProductRecipe::bf16;
     const bool fits = aligned(p.a) && aligned(p.dy) && aligned(p.dw) &&
                       whole_units(p.k, p.output == ProductOutput::bf16 ? 2 : 4) &&
-                      (!bf16 || (whole_units(p.k, 2) && whole_units(p.n, 2)));
+                      (bf16 ? whole_units(p.k, 2) && whole_units(p.n, 2) : p.padded % 16 == 0 && p.alignment % 16 == 0);
     return fits && on_hopper() ? ProductKernel::hopper : ProductKernel::generic;
 }
 
@@ -131,22 +134,7 @@ void launch(const WeightGradientProduct& p, const ProductPlan& plan, cudaStream_
         launch_fp8_wgrad(p, plan, stream);
 }
 
-void launch(const TokenGroupedProduct& p, cudaStream_t stream) {
-    check(p);
-    if (p.m == 0) return;
-    if (choose_kernel(p) == ProductKernel::hopper)
-        launch(p, choose_plan(p), stream);
-    else
-        launch_generic_token(p, stream);
-}
-
-void launch(const WeightGradientProduct& p, cudaStream_t stream) {
-    check(p);
-    if (p.m == 0) return clear(p, stream);
-    if (choose_kernel(p) == ProductKernel::hopper)
-        launch(p, choose_plan(p), stream);
-    else
-        launch_generic_wgrad(p, stream);
-}
+void launch(const TokenGroupedProduct& p, cudaStream_t stream) { launch(p, choose_plan(p), stream); }
+void launch(const WeightGradientProduct& p, cudaStream_t stream) { launch(p, choose_plan(p), stream); }
 
 }  // namespace octet::cuda

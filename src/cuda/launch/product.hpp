@@ -1,4 +1,4 @@
-// Grouped matrix products on CUDA: what a caller fills in and launches. All pointers are device pointers; nothing is
+// Grouped matrix products on Hopper: what a caller fills in and launches. All pointers are device pointers; nothing is
 // read by the host, so every launch can be captured in a graph and replayed with other group sizes.
 #pragma once
 
@@ -12,7 +12,10 @@ enum class ProductRecipe { fp8_rowwise, bf16, fp8_blockwise, mxfp8 };
 enum class ProductOutput { bf16, f32, add_f32 };
 enum class ProductAccumulation { fast, promoted };  // of fp8_rowwise; every other recipe accumulates in f32
 
-// What serves a product: the Hopper kernel, or the generic one (any shape, recipe and GPU; slow).
+// How the weights of a token-grouped product lie: the reduction contiguous, or (bf16) the output's columns.
+enum class WeightLayout { along_reduction, across_reduction };
+
+// What serves a product: the Hopper kernel, or the generic one (product_generic.hpp: any shape and GPU; slow).
 enum class ProductKernel { hopper, generic };
 const char* name(ProductKernel kernel);
 
@@ -25,25 +28,28 @@ struct ProductPlan {
 };
 
 // out[M, N] = a[M, K] . w[E, N, K]^T, every row with its group's expert. Forward as it stands; dgrad with the roles
-// dA[M, K] = dY[M, N] . wt[E, K, N]^T, that is with N and K exchanged and the weights quantized along N.
+// dA[M, K] = dY[M, N] . wt[E, K, N]^T, that is with N and K exchanged and the weights quantized along N, or, bf16, the
+// weights of forward as they are: across_reduction.
 struct TokenGroupedProduct {
     ProductRecipe recipe = ProductRecipe::fp8_rowwise;
     ProductAccumulation accumulation = ProductAccumulation::fast;
     ProductOutput output = ProductOutput::bf16;  // bf16 or f32
     const void* a = nullptr;                     // [M, K] e4m3 or bf16, K contiguous
     const float* a_inverse = nullptr;            // rowwise [M]; blockwise [ceil(K/128), M]: tokens contiguous
-    const void* w = nullptr;                     // [E, N, K] e4m3 or bf16, K contiguous
+    const void* w = nullptr;                     // [E, N, K] e4m3 or bf16, K contiguous; across_reduction: [E, K, N]
     const float* w_inverse = nullptr;            // rowwise [E, N]; blockwise [E, ceil(N/128), ceil(K/128)]
     const std::int32_t* ends = nullptr;          // [E] cumulative end offsets
     void* out = nullptr;                         // [M, N]; rows past the last offset are not touched
     std::int64_t m = 0, n = 0, k = 0, e = 0;
     const void* a_scale = nullptr;  // mxfp8 [M, ceil(K/32)] e8m0
     const void* w_scale = nullptr;  // mxfp8 [E, N, ceil(K/32)] e8m0
+    WeightLayout weights = WeightLayout::along_reduction;
 };
 
 // dw[E, N, K] = sum over the tokens of each group of dy^T . a
 //   fp8: from operands quantized along tokens and stored transposed. Group g starts at column start_g, start_0 = 0,
-//        start_{g+1} = start_g + round_up(rows_g, 128); columns of a group past its rows are zero.
+//        start_{g+1} = start_g + round_up(rows_g, alignment); columns between a group's rows and the next start are
+//        zero.
 //   bf16: from dy and a as they are.
 struct WeightGradientProduct {
     ProductRecipe recipe = ProductRecipe::fp8_rowwise;
@@ -56,9 +62,10 @@ struct WeightGradientProduct {
     const std::int32_t* ends = nullptr;  // [E] cumulative end offsets
     void* dw = nullptr;                  // [E, N, K]; an empty group's part becomes zero (add_f32: is left as it is)
     std::int64_t m = 0, n = 0, k = 0, e = 0;
-    std::int64_t padded = 0;         // P: columns of dy and a, a multiple of 128; not bf16
+    std::int64_t padded = 0;         // P: columns of dy and a; not bf16
     const void* dy_scale = nullptr;  // mxfp8 [N, P/32] e8m0
     const void* a_scale = nullptr;   // mxfp8 [K, P/32] e8m0
+    std::int64_t alignment = 128;    // not bf16; blockwise: a multiple of 128, mxfp8: of 32
 };
 
 // Of the current device and the product's recipe, shape and alignment.
@@ -69,7 +76,7 @@ ProductKernel choose_kernel(const WeightGradientProduct& product);
 ProductPlan choose_plan(const TokenGroupedProduct& product);
 ProductPlan choose_plan(const WeightGradientProduct& product);
 
-// With choose_kernel() and choose_plan(). Throw octet::Error before launching what cannot be done.
+// With choose_plan(). Throw octet::Error before launching what the Hopper kernel cannot take.
 void launch(const TokenGroupedProduct& product, cudaStream_t stream);
 void launch(const WeightGradientProduct& product, cudaStream_t stream);
 

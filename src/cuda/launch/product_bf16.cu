@@ -11,13 +11,22 @@ CUtensorMap operand_map(const char* what, const void* data, std::int64_t batches
     return make_tensor_map({what, data, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, batches, rows, columns, box_rows, 64});
 }
 
-template <Output output>
+template <Output output, Lies weights_lie>
 void launch_token(const TokenGroupedProduct& p, const ProductPlan& plan, cudaStream_t stream) {
-    const ProductMaps maps = {operand_map("w", p.w, p.e, p.n, p.k, 128), operand_map("a", p.a, 1, p.m, p.k, 32),
+    const ProductMaps maps = {weights_lie == Lies::along_reduction
+                                  ? operand_map("w", p.w, p.e, p.n, p.k, 128)
+                                  : operand_map("w", p.w, p.e, p.k, p.n, 64),  // boxes of 64 columns x 64 steps
+                              operand_map("a", p.a, 1, p.m, p.k, 32),
                               operand_map("a", p.a, 1, p.m, p.k, plan.right_tile / 2),
                               make_output_map(p.output, p.out, 1, p.m, p.n)};
-    launch_product<Element::bf16, Reduction::along_k, output, Accumulation::fast>(
+    launch_product<Element::bf16, Reduction::along_k, output, Accumulation::fast, weights_lie>(
         maps, parameters_of(p, plan), plan, most_tiles(p, plan.right_tile), stream);
+}
+
+template <Output output>
+void launch_token(const TokenGroupedProduct& p, const ProductPlan& plan, cudaStream_t stream) {
+    p.weights == WeightLayout::along_reduction ? launch_token<output, Lies::along_reduction>(p, plan, stream)
+                                               : launch_token<output, Lies::across_reduction>(p, plan, stream);
 }
 
 // Tokens are rows of both operands: boxes of 64 columns x 64 tokens.
@@ -26,7 +35,7 @@ void launch_wgrad(const WeightGradientProduct& p, const ProductPlan& plan, cudaS
     const CUtensorMap right = operand_map("dy", p.dy, 1, p.m, p.n, 64);
     const ProductMaps maps = {operand_map("a", p.a, 1, p.m, p.k, 64), right, right,
                               make_output_map(p.output, p.dw, p.e, p.n, p.k)};
-    launch_product<Element::bf16, Reduction::along_tokens, output, Accumulation::fast>(
+    launch_product<Element::bf16, Reduction::along_tokens, output, Accumulation::fast, Lies::across_reduction>(
         maps, parameters_of(p, plan), plan, most_tiles(p, plan.right_tile), stream);
 }
 

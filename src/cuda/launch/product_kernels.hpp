@@ -11,7 +11,5 @@ void launch_bf16_token(const TokenGroupedProduct& product, const ProductPlan& pl
 void launch_bf16_wgrad(const WeightGradientProduct& product, const ProductPlan& plan, cudaStream_t stream);
 void launch_mx_token(const TokenGroupedProduct& product, const ProductPlan& plan, cudaStream_t stream);
 void launch_mx_wgrad(const WeightGradientProduct& product, const ProductPlan& plan, cudaStream_t stream);
-void launch_generic_token(const TokenGroupedProduct& product, cudaStream_t stream);
-void launch_generic_wgrad(const WeightGradientProduct& product, cudaStream_t stream);
 
 }  // namespace octet::cuda

@@ -39,11 +39,12 @@ void launch_product(const ProductMaps& maps, const ProductParameters& parameters
                "launch of sm90_grouped_product");
 }
 
-template <Element element, Reduction reduction, Output output, Accumulation accumulation>
+template <Element element, Reduction reduction, Output output, Accumulation accumulation,
+          Lies left_lies = Lies::along_reduction>
 void launch_product(const ProductMaps& maps, const ProductParameters& parameters, const ProductPlan& plan,
                     std::int64_t most_tiles, cudaStream_t stream) {
     const auto launch_with = [&]<int cluster, int right_tile, int slots>() {
-        launch_product<ProductConfig<element, reduction, output, accumulation, right_tile, cluster, slots>>(
+        launch_product<ProductConfig<element, reduction, left_lies, output, accumulation, right_tile, cluster, slots>>(
             maps, parameters, most_tiles, stream);
     };
     const auto is = [&](int cluster, int right_tile, int slots) {
@@ -76,7 +77,7 @@ inline CUtensorMap make_output_map(ProductOutput output, void* out, std::int64_t
 
 inline ProductParameters parameters_of(const TokenGroupedProduct& p, const ProductPlan& plan) {
     return {{p.ends, static_cast<int>(p.e), static_cast<int>(p.m), static_cast<int>(p.n), 0, static_cast<int>(p.k),
-             false, plan.band},
+             false, 1, plan.band},
             p.w_inverse,
             p.a_inverse,
             static_cast<const std::uint8_t*>(p.w_scale),
@@ -88,7 +89,7 @@ inline ProductParameters parameters_of(const TokenGroupedProduct& p, const Produ
 inline ProductParameters parameters_of(const WeightGradientProduct& p, const ProductPlan& plan) {
     return {{p.ends, static_cast<int>(p.e), static_cast<int>(p.m), static_cast<int>(p.k), static_cast<int>(p.n),
              static_cast<int>(p.recipe == ProductRecipe::bf16 ? p.m : p.padded), p.output == ProductOutput::add_f32,
-             plan.band},
+             static_cast<int>(p.alignment), plan.band},
             p.a_inverse,
             p.dy_inverse,
             static_cast<const std::uint8_t*>(p.a_scale),

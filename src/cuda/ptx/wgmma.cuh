@@ -95,12 +95,13 @@ __device__ __forceinline__ void wgmma_e4m3(float (&d)[N / 2], std::uint64_t a, s
     if constexpr (N == 256) OCTET_WGMMA("m64n256k32.f32.e4m3.e4m3", "", 7, "%128", "%129");
 }
 
-// a, b: bf16. Transposed: 0 when both operands are K-major in shared memory, 1 when their rows (or columns) are
-// contiguous.
-template <int N, int Transposed, bool Accumulate>
+// a, b: bf16. Transposed: false where the operand is K-major in shared memory, true where its rows (a) or columns (b)
+// are contiguous.
+template <int N, bool TransposedA, bool TransposedB, bool Accumulate>
 __device__ __forceinline__ void wgmma_bf16(float (&d)[N / 2], std::uint64_t a, std::uint64_t b) {
     static_assert(N % 32 == 0 && N >= 32 && N <= 256, "octet: this width has no instruction here");
-    if constexpr (Transposed == 0) {
+    static_assert(TransposedA || !TransposedB, "octet: this pair of layouts has no instruction here");
+    if constexpr (!TransposedA) {
         if constexpr (N == 32) OCTET_WGMMA("m64n32k16.f32.bf16.bf16", ", 0, 0", 0, "%16", "%17");
         if constexpr (N == 64) OCTET_WGMMA("m64n64k16.f32.bf16.bf16", ", 0, 0", 1, "%32", "%33");
         if constexpr (N == 96) OCTET_WGMMA("m64n96k16.f32.bf16.bf16", ", 0, 0", 2, "%48", "%49");
@@ -109,6 +110,15 @@ __device__ __forceinline__ void wgmma_bf16(float (&d)[N / 2], std::uint64_t a, s
         if constexpr (N == 192) OCTET_WGMMA("m64n192k16.f32.bf16.bf16", ", 0, 0", 5, "%96", "%97");
         if constexpr (N == 224) OCTET_WGMMA("m64n224k16.f32.bf16.bf16", ", 0, 0", 6, "%112", "%113");
         if constexpr (N == 256) OCTET_WGMMA("m64n256k16.f32.bf16.bf16", ", 0, 0", 7, "%128", "%129");
+    } else if constexpr (!TransposedB) {
+        if constexpr (N == 32) OCTET_WGMMA("m64n32k16.f32.bf16.bf16", ", 1, 0", 0, "%16", "%17");
+        if constexpr (N == 64) OCTET_WGMMA("m64n64k16.f32.bf16.bf16", ", 1, 0", 1, "%32", "%33");
+        if constexpr (N == 96) OCTET_WGMMA("m64n96k16.f32.bf16.bf16", ", 1, 0", 2, "%48", "%49");
+        if constexpr (N == 128) OCTET_WGMMA("m64n128k16.f32.bf16.bf16", ", 1, 0", 3, "%64", "%65");
+        if constexpr (N == 160) OCTET_WGMMA("m64n160k16.f32.bf16.bf16", ", 1, 0", 4, "%80", "%81");
+        if constexpr (N == 192) OCTET_WGMMA("m64n192k16.f32.bf16.bf16", ", 1, 0", 5, "%96", "%97");
+        if constexpr (N == 224) OCTET_WGMMA("m64n224k16.f32.bf16.bf16", ", 1, 0", 6, "%112", "%113");
+        if constexpr (N == 256) OCTET_WGMMA("m64n256k16.f32.bf16.bf16", ", 1, 0", 7, "%128", "%129");
     } else {
         if constexpr (N == 32) OCTET_WGMMA("m64n32k16.f32.bf16.bf16", ", 1, 1", 0, "%16", "%17");
         if constexpr (N == 64) OCTET_WGMMA("m64n64k16.f32.bf16.bf16", ", 1, 1", 1, "%32", "%33");

@@ -9,7 +9,7 @@ struct GroupRange {
     int group;
     int first_row;     // of the group, among all tokens
     int rows;          // may be 0
-    int padded_first;  // first column of the group in a buffer where every group starts on a multiple of 128
+    int padded_first;  // first column of the group in a buffer where every group starts on a multiple of `alignment`
     int first_tile;    // of the group, among all tiles
 };
 
@@ -17,8 +17,12 @@ struct GroupRange {
 // [0, tokens] or descending are clamped: the result is then meaningless, but nothing outside the buffers is touched.
 class GroupWalk {
 public:
-    __device__ GroupWalk(const std::int32_t* ends, int groups, int tokens)
-        : ends_(ends), groups_(groups), tokens_(tokens), lane_(static_cast<int>(threadIdx.x % 32)) {}
+    __device__ GroupWalk(const std::int32_t* ends, int groups, int tokens, int alignment)
+        : ends_(ends),
+          groups_(groups),
+          tokens_(tokens),
+          alignment_(alignment),
+          lane_(static_cast<int>(threadIdx.x % 32)) {}
 
     // tiles_of(rows): how many tiles a group of that many rows has. False when there is no such tile.
     template <class TilesOf>
@@ -52,7 +56,7 @@ private:
         first_row_ = end_of(group - 1);
         rows_ = group < groups_ ? max(end_of(group) - first_row_, 0) : 0;
         tiles_ = group < groups_ ? tiles_of(rows_) : 0;
-        const int padded = (rows_ + 127) / 128 * 128;
+        const int padded = (rows_ + alignment_ - 1) / alignment_ * alignment_;
         int padded_through = padded;
         tiles_through_ = tiles_;
 #pragma unroll
@@ -70,7 +74,7 @@ private:
     }
 
     const std::int32_t* ends_;  // [groups] cumulative
-    int groups_, tokens_, lane_;
+    int groups_, tokens_, alignment_, lane_;
     int window_ = -1;  // first group of the 32 in the lanes
     int tiles_before_ = 0, tiles_in_window_ = 0;
     int padded_before_ = 0, padded_in_window_ = 0;

@@ -8,8 +8,8 @@ namespace octet::cuda {
 
 enum class Reduction {
     along_k,              // token-grouped: the right operand's rows are tokens, every tile reduces over K
-    along_padded_tokens,  // wgrad: both operands hold tokens contiguously, each group from a multiple of 128, zero
-                          // tails
+    along_padded_tokens,  // wgrad: both operands hold tokens contiguously, each group from a multiple of the alignment,
+                          // zero up to the next multiple
     along_tokens,         // wgrad: tokens are rows, groups follow each other without padding
 };
 
@@ -37,6 +37,7 @@ struct ProductShape {
     int right_extent;   // output rows of a group in wgrad (N); unused in forward
     int reduce_extent;  // K in forward; columns (padded) or rows (not padded) of the operands in wgrad
     bool skip_empty;    // wgrad that adds: an empty group has nothing to add
+    int alignment;      // of the groups' first columns, along_padded_tokens; otherwise 1
     int band;           // right tiles in a band, see tile_order.cuh
 };
 
@@ -45,7 +46,7 @@ class ProductSchedule {
 public:
     __device__ explicit ProductSchedule(const ProductShape& shape)
         : shape_(shape),
-          walk_(shape.ends, shape.groups, shape.tokens),
+          walk_(shape.ends, shape.groups, shape.tokens, shape.alignment),
           left_tiles_(tiles(shape.left_extent, left_tile)) {}
 
     // Warp-collective; `tile` must ascend. A tile past the end has right_width 0, blocks 0 and rounds -1.

@@ -1,0 +1,73 @@
+// The rule that picks bf16 for forward or dgrad where casts cost more than 8 bits save: a pure function.
+#include "linear/choice.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+namespace octet {
+namespace {
+
+std::string chosen(const char* recipe, std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t e,
+                   Format plain = Format::bf16, const StepRates* rates = &sm90_rates) {
+    return to_string(choose_step(rates, parse_recipe(recipe), {e, n, k}, m, plain));
+}
+constexpr const char* all8 = "forward fp8, dgrad fp8, wgrad fp8";
+constexpr const char* plain_products = "forward bf16, dgrad bf16, wgrad fp8";
+
+TEST(StepChoice, TakesBf16WhereAnExpertHasTooFewTokensToPayForItsWeightsCasts) {
+    const char* recipe = "fp8_rowwise:accumulation=fast";
+    EXPECT_EQ(chosen(recipe, 16640, 8192, 5120, 64), plain_products);
+    EXPECT_EQ(chosen(recipe, 16640, 1408, 2048, 64), plain_products);
+    EXPECT_EQ(chosen(recipe, 16640, 8192, 5120, 1), all8);
+    EXPECT_EQ(chosen(recipe, 16640, 8192, 5120, 4), all8);
+    EXPECT_EQ(chosen(recipe, 16640, 8192, 5120, 16), all8);
+    EXPECT_EQ(chosen(recipe, 98304, 1408, 2048, 64), all8);
+    EXPECT_EQ(chosen(recipe, 98304, 2816, 2048, 8), all8);
+    EXPECT_EQ(chosen(recipe, 32768, 2048, 7168, 8), all8);
+    EXPECT_EQ(chosen(recipe, 32768, 4096, 7168, 8), all8);
+}
+
+TEST(StepChoice, CachedWeightsBringTheEightBitsBack) {
+    EXPECT_EQ(chosen("fp8_rowwise:accumulation=fast,weight_uses=16", 16640, 8192, 5120, 64), all8);
+    EXPECT_EQ(chosen("fp8_rowwise:accumulation=fast,weight_uses=16", 16640, 1408, 2048, 64), all8);
+}
+
+TEST(StepChoice, DoesWhatTheRecipeSaysWhereItSaysIt) {
+    EXPECT_EQ(chosen("fp8_rowwise:forward=fp8,dgrad=fp8", 16640, 8192, 5120, 64), all8);
+    EXPECT_EQ(chosen("fp8_rowwise:dgrad=bf16", 16640, 8192, 5120, 1), "forward fp8, dgrad bf16, wgrad fp8");
+    EXPECT_EQ(chosen("fp8_rowwise:wgrad=bf16", 16640, 8192, 5120, 1), "forward fp8, dgrad fp8, wgrad bf16");
+    EXPECT_EQ(chosen("bf16", 16640, 8192, 5120, 1), "forward bf16, dgrad bf16, wgrad bf16");
+}
+
+TEST(StepChoice, KeepsEightBitsWithoutATableOrWithoutBf16Operands) {
+    EXPECT_EQ(chosen("fp8_rowwise", 16640, 8192, 5120, 64, Format::bf16, nullptr), all8);
+    EXPECT_EQ(chosen("fp8_rowwise", 16640, 8192, 5120, 64, Format::f32), all8);
+    EXPECT_EQ(step_rates({}), nullptr);
+}
+
+// Twice the tokens, and 8 bits never become the worse of the two.
+TEST(StepChoice, IsMonotonousInTokens) {
+    for (const LinearShape shape :
+         {LinearShape{64, 8192, 5120}, LinearShape{64, 1408, 2048}, LinearShape{8, 4096, 7168}}) {
+        bool eight = false;
+        for (std::int64_t tokens = 128; tokens <= 1 << 22; tokens *= 2) {
+            const StepChoice choice =
+                choose_step(&sm90_rates, parse_recipe("fp8_rowwise:accumulation=fast"), shape, tokens, Format::bf16);
+            const bool now = choice.forward == ProductPrecision::fp8 && choice.dgrad == ProductPrecision::fp8;
+            EXPECT_TRUE(now || !eight) << tokens;
+            eight = eight || now;
+        }
+        EXPECT_TRUE(eight);
+    }
+}
+
+TEST(StepChoice, ExplainsItselfInATable) {
+    const std::string text = explain_step(sm90_rates, parse_recipe("fp8_rowwise"), {64, 8192, 5120}, 16640);
+    EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 5);
+    EXPECT_NE(text.find("forward bf16, dgrad bf16, wgrad fp8"), std::string::npos);
+    EXPECT_EQ(text.find("<- chosen"), text.rfind("<- chosen"));
+}
+
+}  // namespace
+}  // namespace octet
