@@ -3,7 +3,7 @@
     python3 products_check.py LIBRARY [check] [time] [sanitize] ...      LIBRARY: products_capi.cu built as a shared library
 
 Environment: PLANS (JSON rows of name, fast, cluster, right_tile * 1000 + slots * 100 + band; default: what the library chooses), OPS, SPLITS
-(uneven, skewed), SKIP (variant names), TIME_LIMIT seconds. Slow variants in the rotation let the chip cool: leave them out with SKIP to
+(uneven, skewed), SHAPES (of the nine, by number, as 3,4), SKIP (variant names), TIME_LIMIT seconds. Slow variants in the rotation let the chip cool: leave them out with SKIP to
 see the others as they run under load. Other modes: repeat (300 repetitions), large (over 2^31 elements), power, profile.
 
 Prints a line per case, writes products.json into $OUT or the current folder, exits 1 when a check fails."""
@@ -23,7 +23,7 @@ def stream(): return torch.cuda.current_stream().cuda_stream
 
 RECIPES = dict(rowwise=0, bf16=1, blockwise=2, mx=3)
 BLOCK = dict(blockwise=128, mx=32)
-ALIGN = dict(rowwise=16, blockwise=128, mx=32, bf16=1)  # of the groups' first columns, what the library asks for
+ALIGN = dict(rowwise=128, blockwise=128, mx=32, bf16=1)  # of the groups' first columns, what the library asks for
 def token(a, sa, w, sw, ends, out, fast=True, cluster=0, band=8, recipe=None):
     across = recipe == "bf16 across"  # w is [E, K, N]
     E, N, K = (w.shape[0], w.shape[2], w.shape[1]) if across else w.shape
@@ -226,6 +226,7 @@ if "check" in modes:
 
 SHAPES = [(16640, 8192, 5120, 1), (16640, 8192, 5120, 4), (16640, 8192, 5120, 16), (16640, 8192, 5120, 64), (16640, 1408, 2048, 64),
           (98304, 1408, 2048, 64), (98304, 2816, 2048, 8), (32768, 2048, 7168, 8), (32768, 4096, 7168, 8)]
+if os.environ.get("SHAPES"): SHAPES = [SHAPES[int(i)] for i in os.environ["SHAPES"].split(",")]
 flush_buffer = torch.empty(256 << 20, dtype=torch.uint8, device=dev)
 def bench(variants, reps):
     """{name: call} -> {name: (median us, spread %)}; the variants take turns, so a clock that drifts drifts for all."""
@@ -281,19 +282,19 @@ def time_wgrad(M, N, K, E, split, plans, peers=True, reps=12):
     ends = ends_of(sizes)
     Gt, At = rand8(N, M), rand8(K, M)
     bound = bound_of(M, E, 16)
-    dy, a = padded(Gt.t(), sizes, bound, 16), padded(At.t(), sizes, bound, 16)
+    dy16, a16 = padded(Gt.t(), sizes, bound, 16), padded(At.t(), sizes, bound, 16)
     bound_b = bound_of(M, E, 128)
-    dyb, ab = padded(Gt.t(), sizes, bound_b, 128), padded(At.t(), sizes, bound_b, 128)
+    dy, a = padded(Gt.t(), sizes, bound_b, 128), padded(At.t(), sizes, bound_b, 128)
     sg, sa = torch.rand(E, N, device=dev) + .5, torch.rand(E, K, device=dev) + .5
     out = torch.empty(E, N, K, dtype=bf16, device=dev)
     v = {}
     for name, fast, c, b in plans:
         v[f"octet fp8 {name}"] = lambda fast=fast, c=c, b=b: wgrad(dy, sg, a, sa, ends, out, M, fast, False, c, b)
-    v["octet fp8 on 128"] = lambda: wgrad(dyb, sg, ab, sa, ends, out, M, align=128)
+    v["octet fp8 on 16"] = lambda: wgrad(dy16, sg, a16, sa, ends, out, M, align=16)
     sgb, sab = torch.rand(bound_b // 128, N, device=dev) + .5, torch.rand(bound_b // 128, K, device=dev) + .5
     eg, ea = torch.randint(120, 134, (N, bound_b // 32), device=dev, dtype=torch.uint8), torch.randint(120, 134, (K, bound_b // 32), device=dev, dtype=torch.uint8)
-    v["octet mx"] = lambda: wgrad(dyb, eg, ab, ea, ends, out, M, recipe="mx", align=128)
-    v["octet blockwise"] = lambda: wgrad(dyb, sgb, ab, sab, ends, out, M, recipe="blockwise")
+    v["octet mx"] = lambda: wgrad(dy, eg, a, ea, ends, out, M, recipe="mx", align=128)
+    v["octet blockwise"] = lambda: wgrad(dy, sgb, a, sab, ends, out, M, recipe="blockwise")
     if peers:
         if E * N * K < 2 ** 32:
             acc = torch.zeros(E, N, K, dtype=f32, device=dev)
