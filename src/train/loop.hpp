@@ -25,7 +25,7 @@ struct RunOptions {
     std::filesystem::path folder{};
     Start start = Start::fresh;
     std::int64_t eval_every = 100;        // steps; also after the last one. 0: only then
-    std::int64_t eval_windows = 256;       // at most, spread over the evaluation split
+    std::int64_t eval_windows = 256;      // at most, spread over the evaluation split
     std::int64_t checkpoint_every = 200;  // steps; also after the last one. 0: only then
     int checkpoints_kept = 2;
     std::int64_t observe_every = 50;  // steps between looks at scales, saturation and underflow; 0: never
