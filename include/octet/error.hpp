@@ -1,9 +1,11 @@
 // Errors: one exception type that carries a status code and a sentence with the values in it.
 #pragma once
 
-#include <sstream>
+#include <charconv>
+#include <concepts>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 
 namespace octet {
 
@@ -28,12 +30,35 @@ private:
     Status status_;
 };
 
+namespace detail {
+
+// Without streams, whose locale is another program's where Octet is loaded into a process with a C++ library of its
+// own.
+inline void append(std::string& text, std::string_view part) { text += part; }
+inline void append(std::string& text, char part) { text += part; }
+template <class T>
+requires std::integral<T> || std::floating_point<T>
+void append(std::string& text, T part) {
+    char digits[64];
+    std::to_chars_result end{};
+    if constexpr (std::floating_point<T>) {
+        end = std::to_chars(digits, digits + sizeof digits, part, std::chars_format::general, 6);
+    } else if constexpr (std::same_as<T, bool>) {
+        end = std::to_chars(digits, digits + sizeof digits, part ? 1 : 0);
+    } else {
+        end = std::to_chars(digits, digits + sizeof digits, part);
+    }
+    text.append(digits, end.ptr);
+}
+
+}  // namespace detail
+
 // fail(Status::invalid_argument, "K is ", k, ", expected a positive number")
 template <class... Parts>
 [[noreturn]] void fail(Status status, const Parts&... parts) {
-    std::ostringstream text;
-    (text << ... << parts);
-    throw Error(status, text.str());
+    std::string text;
+    (detail::append(text, parts), ...);
+    throw Error(status, text);
 }
 
 template <class... Parts>
