@@ -3,6 +3,7 @@
 
 #include <charconv>
 #include <concepts>
+#include <cstdint>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -48,6 +49,15 @@ void append(std::string& text, T part) {
     } else {
         end = std::to_chars(digits, digits + sizeof digits, part);
     }
+    text.append(digits, end.ptr);
+}
+
+template <class T>
+requires std::same_as<T, const void*> || std::same_as<T, void*>
+void append(std::string& text, T part) {
+    char digits[32];
+    const auto end = std::to_chars(digits, digits + sizeof digits, reinterpret_cast<std::uintptr_t>(part), 16);
+    text += "0x";
     text.append(digits, end.ptr);
 }
 

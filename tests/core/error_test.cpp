@@ -27,6 +27,8 @@ TEST(Errors, CarryTheirValues) {
               "200 1 0.1 1e-07 1.23457e+06");
     EXPECT_EQ(text_of(std::numeric_limits<double>::infinity(), " ", -std::numeric_limits<float>::quiet_NaN()),
               "inf -nan");
+    EXPECT_EQ(text_of("at ", reinterpret_cast<const void*>(std::uintptr_t{0x7f10}), " ", static_cast<void*>(nullptr)),
+              "at 0x7f10 0x0");
 }
 
 TEST(Errors, RequireSaysNothingOfWhatHolds) {
