@@ -76,6 +76,11 @@ struct StepChoice {
 };
 std::string to_string(const StepChoice& choice);  // "forward fp8, dgrad fp8, wgrad fp8"
 
+// What a step of so many tokens should run in: the recipe's word, and where it leaves forward or dgrad open a cost
+// model of the device. `plain` is the format of activations, gradients and weights: bf16 products need bf16.
+StepChoice choose_step(const Recipe& recipe, const LinearShape& shape, std::int64_t tokens, Format plain,
+                       Device device);
+
 // What forward leaves for backward. Where the weight gradient is made in 8 bits that is A along tokens, and A itself
 // may go. Otherwise it is A itself, borrowed: it must stay as it is until backward.
 class LinearKept {

@@ -102,6 +102,11 @@ StepChoice choose_step(const StepRates* rates, const Recipe& recipe, const Linea
     return best;
 }
 
+StepChoice choose_step(const Recipe& recipe, const LinearShape& shape, std::int64_t tokens, Format plain,
+                       Device device) {
+    return choose_step(step_rates(device), recipe, shape, tokens, plain);
+}
+
 std::string to_string(const StepChoice& choice) {
     const auto text = [](std::string_view product, std::string_view precision) {
         return std::string(product) + " " + std::string(precision);

@@ -1,9 +1,9 @@
 // Which products of a step run in 8 bits: a cost model, so that the same shape gets the same answer on every machine of
 // an architecture, on every run, and on every rank of a job. Nothing is timed.
 //
-//   product   the longer of flops / rate and bytes / copy bandwidth, plus a share of the shorter: they overlap, not
-//   wholly cast      bytes / (copy bandwidth x what the quantizer reaches of it); of the weights divided by
-//   Recipe::weight_uses
+// A product takes the longer of flops / rate and bytes / copy bandwidth, plus a share of the shorter: they overlap, but
+// not wholly. A cast takes bytes / (copy bandwidth x what the quantizer reaches of it); a cast of the weights is
+// divided by Recipe::weight_uses.
 //
 // Every mix of forward and dgrad that the recipe allows is summed up, and the least total wins; 8 bits where they tie.
 // wgrad is what the recipe says: in 8 bits it decides what is kept between forward and backward, which is no question

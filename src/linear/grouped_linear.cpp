@@ -52,7 +52,7 @@ void GroupedLinear::weights_changed() {
 StepChoice GroupedLinear::choice(std::int64_t tokens, Format activations) const {
     // A bf16 product takes bf16 on both sides; anything else can only be quantized.
     const Format plain = weights_.format == Format::bf16 ? activations : weights_.format;
-    return choose_step(step_rates(weights_.device), recipe_, shape_, tokens, plain);
+    return choose_step(recipe_, shape_, tokens, plain, weights_.device);
 }
 
 QuantizeOptions GroupedLinear::options_for(Format format) const {

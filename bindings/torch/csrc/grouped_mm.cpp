@@ -30,6 +30,14 @@ bool reduces_last(const Weights& weights, Product product) { return weights.k_la
 
 bool wgrad_in_8_bits(const Recipe& recipe) { return recipe.quantizes() && recipe.wgrad == WgradPrecision::fp8; }
 
+// What the step's products run in, as GroupedLinear would choose. Weights that come cast cost nothing to cast.
+StepChoice choice_of(Recipe recipe, const Weights& weights, const Tensor& x, bool weights_are_cast) {
+    const Format a = format_of("the tokens", x), w = format_of("the weights", weights.w);
+    if (weights_are_cast) recipe.weight_uses = std::max<std::int64_t>(recipe.weight_uses, 1000);
+    return choose_step(recipe, {weights.experts, weights.n, weights.k}, x.size(0),
+                       a == Format::bf16 && w == Format::bf16 ? Format::bf16 : Format::f32, device_of(x));
+}
+
 QuantizeOptions options_for(const Recipe& recipe, Format format) {
     return {recipe.scaling(), format, recipe.scale_rounding, recipe.mx_mode};
 }
@@ -92,16 +100,11 @@ void multiply_plain(const Tensor& x, const Weights& weights, const Recipe& recip
                     const Groups& groups, const Tensor& out, const Call& call) {
     const ProductOptions options{Update::overwrite, recipe.accumulation};
     const TensorView y = view_of("the output", out);
-    const bool gpu = x.is_cuda();  // whose products read whole tensors, along the last axis
+    const bool gpu = x.is_cuda();  // whose fast products read whole tensors
     const Tensor tokens = gpu ? ::torch::stable::contiguous(x) : x;
-    if (!gpu && !reduces_last(weights, product)) {
-        octet::grouped_dgrad(view_of("dy", tokens), view_of("w", weights.w), groups, y, options, call.on());
-        return;
-    }
-    Tensor w = weights.w;
-    if (!reduces_last(weights, product)) w = ::torch::stable::transpose(w, 1, 2);
-    if (gpu) w = ::torch::stable::contiguous(w);
-    octet::grouped_forward(view_of("a", tokens), view_of("w", w), groups, y, options, call.on());
+    const Tensor w = gpu ? ::torch::stable::contiguous(weights.w) : weights.w;
+    const auto product_of = reduces_last(weights, product) ? octet::grouped_forward : octet::grouped_dgrad;
+    product_of(view_of("the tokens", tokens), view_of("w", w), groups, y, options, call.on());
 }
 
 // x in 8 bits along its rows, along tokens, or both from one visit: whichever is not null.
@@ -204,18 +207,28 @@ ForwardResult forward(const Tensor& a, const std::vector<const Tensor*>& bs, con
         return result;
     }
     std::vector<ProductMemory> memory;
+    std::vector<bool> in_8_bits;
     std::size_t workspace = token_workspace_bytes(device, a.size(0), a.size(1), groups.count), bytes = 0;
     for (const Weights& w : weights) {
+        in_8_bits.push_back(choice_of(recipe, w, a, given.data.has_value()).forward == ProductPrecision::fp8);
         memory.emplace_back(recipe, recipe.format, a.size(0), w, Product::forward, given);
+        if (!in_8_bits.back()) continue;
         workspace = std::max(workspace, workspace_bytes(w));
         bytes += memory.back().weight_bytes();
     }
-    Call call(a, aligned(workspace) + bytes_of(memory[0].rows) + bytes);
+    const bool casts_rows = std::find(in_8_bits.begin(), in_8_bits.end(), true) != in_8_bits.end();
+    Call call(a, aligned(workspace) + (casts_rows ? bytes_of(memory[0].rows) : 0) + bytes);
     call.take_workspace(workspace);
-    const QuantizedView rows = take(call, memory[0].rows, device);
-    quantize_tokens(x, groups, options_for(recipe, recipe.format), rows, result.kept.view, call.on());
-    for (std::size_t i = 0; i < weights.size(); ++i)
-        multiply(rows, weights[i], recipe, Product::forward, groups, memory[i], given, result.y[i], call);
+    const QuantizedView rows = casts_rows ? take(call, memory[0].rows, device) : QuantizedView{};
+    if (casts_rows || !result.kept.view.data.null())
+        quantize_tokens(x, groups, options_for(recipe, recipe.format), rows, result.kept.view, call.on());
+    for (std::size_t i = 0; i < weights.size(); ++i) {
+        if (in_8_bits[i]) {
+            multiply(rows, weights[i], recipe, Product::forward, groups, memory[i], given, result.y[i], call);
+        } else {
+            multiply_plain(x, weights[i], recipe, Product::forward, groups, result.y[i], call);
+        }
+    }
     return result;
 }
 
@@ -259,6 +272,8 @@ Two grouped_mm_backward(Tensor dy, Tensor b, Tensor ends, Text recipe_text, Tens
     }
 
     const bool casts_columns = wants_b && wgrad_in_8_bits(recipe);
+    const bool casts_rows =
+        wants_a && choice_of(recipe, weights, dy, given_data.has_value()).dgrad == ProductPrecision::fp8;
     require(!casts_columns || kept_scale.has_value(), "the weight gradient was asked for and forward kept no scale");
     const Device device = device_of(dy);
     const Given given{given_data, given_scale};
@@ -267,12 +282,13 @@ Two grouped_mm_backward(Tensor dy, Tensor b, Tensor ends, Text recipe_text, Tens
     const QuantizedShape columns = token_columns_shape(x, options, groups);
     const std::size_t workspace =
         std::max(token_workspace_bytes(device, tokens, weights.n, groups.count), workspace_bytes(weights));
-    Call call(dy, aligned(workspace) + (wants_a ? memory.bytes() : 0) + (casts_columns ? bytes_of(columns) : 0));
+    Call call(dy, aligned(workspace) + (casts_rows ? memory.bytes() : 0) + (casts_columns ? bytes_of(columns) : 0));
     call.take_workspace(workspace);
-    const QuantizedView row_view = wants_a ? take(call, memory.rows, device) : QuantizedView{};
+    const QuantizedView row_view = casts_rows ? take(call, memory.rows, device) : QuantizedView{};
     const QuantizedView column_view = casts_columns ? take(call, columns, device) : QuantizedView{};
-    if (wants_a || casts_columns) quantize_tokens(x, groups, options, row_view, column_view, call.on());
-    if (wants_a) multiply(row_view, weights, recipe, Product::dgrad, groups, memory, given, da, call);
+    if (casts_rows || casts_columns) quantize_tokens(x, groups, options, row_view, column_view, call.on());
+    if (casts_rows) multiply(row_view, weights, recipe, Product::dgrad, groups, memory, given, da, call);
+    if (wants_a && !casts_rows) multiply_plain(x, weights, recipe, Product::dgrad, groups, da, call);
     if (!wants_b) return {da, nothing()};
     if (!casts_columns) return {da, plain_wgrad(call)};
     const Operand a = operand_of_kept(kept, *kept_scale, recipe);

@@ -83,6 +83,11 @@ def supported(recipe, device, dtype):
         pytest.skip("not served by the CUDA products yet")
 
 
+def in_8_bits(recipe):
+    """The recipe with no product left to a GPU's cost model."""
+    return recipe if recipe == "bf16" else f"{recipe}:forward=fp8,dgrad=fp8"
+
+
 def swapped(w, k_last):
     return w.detach() if k_last else w.detach().transpose(-2, -1).contiguous()
 
@@ -92,7 +97,7 @@ def swapped(w, k_last):
 def test_values_and_gradients(device, recipe, dtype, k_last):
     supported(recipe, device, dtype)
     a, w, b, ends, dy = tensors(device, dtype, k_last)
-    y = octet.grouped_mm(a, b, ends, recipe)
+    y = octet.grouped_mm(a, b, ends, in_8_bits(recipe))
     assert y.dtype == dtype and y.shape == (M, N)
     y.backward(dy)
     owned = ENDS[-1]
@@ -108,11 +113,37 @@ def test_values_and_gradients(device, recipe, dtype, k_last):
 def test_odd_sizes(device, recipe, m, k, n, ends):
     supported(recipe, device, torch.bfloat16)
     a, w, b, offs, dy = tensors(device, torch.bfloat16, True, m, k, n, ends)
-    octet.grouped_mm(a, b, offs, recipe).backward(dy)
-    y = octet.grouped_mm(a.detach(), b.detach(), offs, recipe)
+    octet.grouped_mm(a, b, offs, in_8_bits(recipe)).backward(dy)
+    y = octet.grouped_mm(a.detach(), b.detach(), offs, in_8_bits(recipe))
     theirs = expected(a, w, offs, dy, recipe)
     for ours, its, reduction, what in zip((y, a.grad, w.grad), theirs, (k, n, m), ("y", "da", "dw")):
         assert_close(ours, its, reduction, what)
+
+
+@pytest.mark.parametrize("k_last", [True, False], ids=["transposed parameter", "plain parameter"])
+@pytest.mark.parametrize("forward", ["fp8", "bf16"])
+@pytest.mark.parametrize("dgrad", ["fp8", "bf16"])
+def test_a_step_of_both(device, forward, dgrad, k_last):
+    """Each product is that of the recipe which runs all of them so, bit for bit; what is kept is in 8 bits either way."""
+    def step(recipe):
+        a, w, b, ends, dy = tensors(device, torch.bfloat16, k_last)
+        saved = []
+        with torch.autograd.graph.saved_tensors_hooks(lambda t: saved.append(t) or t, lambda t: t):
+            y = octet.grouped_mm(a, b, ends, recipe)
+        y.backward(dy)
+        return y.detach()[:ENDS[-1]], a.grad[:ENDS[-1]], w.grad, [t.dtype for t in saved if t.shape[-1:] != w.shape[-1:]]
+    pure = {"fp8": step(in_8_bits("fp8_rowwise")), "bf16": step("bf16")}
+    y, da, dw, saved = step(f"fp8_rowwise:forward={forward},dgrad={dgrad}")
+    assert torch.equal(y, pure[forward][0]) and torch.equal(da, pure[dgrad][1]) and torch.equal(dw, pure["fp8"][2])
+    assert saved == pure["fp8"][3]
+    assert not torch.equal(pure["fp8"][0], pure["bf16"][0]), "the two recipes cannot be told apart"
+
+
+def test_two_weights_in_bf16(device):
+    a, w, b, ends, _ = tensors(device, torch.bfloat16)
+    both = octet.grouped_mm_dual(a.detach(), b.detach(), b.detach(), ends, "fp8_rowwise:forward=bf16")
+    one = octet.grouped_mm(a.detach(), b.detach(), ends, "bf16")
+    assert all(torch.equal(y[:ENDS[-1]], one[:ENDS[-1]]) for y in both)
 
 
 def test_no_tokens(device, recipe):
@@ -264,7 +295,7 @@ def test_errors_have_octets_text(device):
         octet.grouped_mm(a, b, ends[:3])
     with pytest.raises(ValueError, match="recipe 'fp9' was given, expected one of bf16, fp8_rowwise, fp8_blockwise, mxfp8"):
         octet.grouped_mm(a, b, ends, "fp9")
-    with pytest.raises(RuntimeError, match="unknown recipe option 'sclaes'; known: format, gradient, scales, mx, wgrad, accumulation"):
+    with pytest.raises(RuntimeError, match="unknown recipe option 'sclaes'; known: format, gradient, scales, mx, forward, dgrad, wgrad, weight_uses, accumulation"):
         octet.grouped_mm(a, b, ends, "fp8_rowwise:sclaes=exact")
     with pytest.raises(ValueError, match=r"A of shape \(2, 150, 96\)"):
         octet.grouped_mm(torch.stack([a, a]), b, ends)
