@@ -55,7 +55,7 @@ Tensor random_tensor(Random& random, Format format, Extents extents) {
 // Offsets are kept in tensors of f32: four bytes each.
 Tensor as_tensor(const std::vector<std::int32_t>& list) {
     Tensor tensor(Format::f32, {static_cast<std::int64_t>(list.size())});
-    std::memcpy(tensor.as<char>(), list.data(), list.size() * sizeof(std::int32_t));
+    if (!list.empty()) std::memcpy(tensor.as<char>(), list.data(), list.size() * sizeof(std::int32_t));
     return tensor;
 }
 
