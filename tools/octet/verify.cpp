@@ -62,7 +62,7 @@ std::vector<Tensor> outputs_of(const OpCase& op_case, Device device, Execution o
     std::vector<Tensor> outputs;
     for (const Tensor& like : op_case.outputs) {
         outputs.emplace_back(like.format(), like.extents());
-        std::memset(outputs.back().as<std::uint8_t>(), poison, outputs.back().bytes());
+        std::fill_n(outputs.back().as<std::uint8_t>(), outputs.back().bytes(), poison);
     }
     std::vector<DeviceMemory> memory;
     const auto on_device = [&](const void* from, std::size_t bytes) {
