@@ -218,7 +218,7 @@ def main():
         torchao_mm = None
     copy_gbps, bf16_tflops = ceilings()
     print(f"copy {copy_gbps:.0f} GB/s, bf16 8192^3 {bf16_tflops:.0f} TFLOP/s; {octet_cuda.build_info()}")
-    rows = []
+    rows, failures = [], 0
     shapes = [SHAPES[int(i)] for i in arguments.shapes.split(",")] if arguments.shapes else SHAPES
     for recipe in arguments.recipes.split("+"):
         for split in arguments.splits.split(","):
@@ -226,6 +226,7 @@ def main():
                 try:
                     rows += measure(shape, split, recipe, arguments, copy_gbps, torchao_mm)
                 except RuntimeError as error:
+                    failures += 1
                     print(f"FAILED {shape} {split} {recipe}: {error}", flush=True)
                 torch.cuda.empty_cache()
     for op in ("fwd_bwd", "fwd_bwd_cached"):
@@ -242,6 +243,8 @@ def main():
     with open(path, "w") as file:
         json.dump({"stamp": stamp, "rows": rows}, file, indent=1)
     print("results:", path)
+    if failures:
+        raise SystemExit(f"{failures} cases failed and are not among the results")
 
 
 if __name__ == "__main__":

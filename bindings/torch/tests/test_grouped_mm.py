@@ -1,7 +1,5 @@
 """octet.grouped_mm against torch's products of the dequantized operands: values, gradients, layouts, what is kept, errors,
 torch.compile and opcheck."""
-import functools
-
 import pytest
 import torch
 
@@ -65,24 +63,6 @@ def assert_close(ours, theirs, reduction, what):
     assert error <= bound, f"{what}: relative error {error:.2e}, expected at most {bound:.2e}"
 
 
-@functools.cache
-def _served(recipe, dtype):
-    """Whether this build's CUDA products take the recipe: asked of them."""
-    a, b = torch.ones(16, 16, dtype=dtype, device="cuda"), torch.ones(1, 16, 16, dtype=dtype, device="cuda")
-    try:
-        octet.grouped_mm(a, b, torch.tensor([16], dtype=torch.int32, device="cuda"), recipe)
-    except RuntimeError as error:
-        if "the CUDA products take" not in str(error):
-            raise
-        return False
-    return True
-
-
-def supported(recipe, device, dtype):
-    if device.type == "cuda" and not _served(recipe, dtype):
-        pytest.skip("not served by the CUDA products yet")
-
-
 def in_8_bits(recipe):
     """The recipe with no product left to a GPU's cost model."""
     return recipe if recipe == "bf16" else f"{recipe}:forward=fp8,dgrad=fp8"
@@ -95,7 +75,6 @@ def swapped(w, k_last):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["f32", "bf16"])
 @pytest.mark.parametrize("k_last", [True, False], ids=["transposed parameter", "plain parameter"])
 def test_values_and_gradients(device, recipe, dtype, k_last):
-    supported(recipe, device, dtype)
     a, w, b, ends, dy = tensors(device, dtype, k_last)
     y = octet.grouped_mm(a, b, ends, in_8_bits(recipe))
     assert y.dtype == dtype and y.shape == (M, N)
@@ -111,7 +90,6 @@ def test_values_and_gradients(device, recipe, dtype, k_last):
 
 @pytest.mark.parametrize("m,k,n,ends", [(1, 1, 1, [1]), (40, 33, 17, [1, 2, 40]), (5, 16, 16, [0, 0, 5]), (64, 200, 130, [64])])
 def test_odd_sizes(device, recipe, m, k, n, ends):
-    supported(recipe, device, torch.bfloat16)
     a, w, b, offs, dy = tensors(device, torch.bfloat16, True, m, k, n, ends)
     octet.grouped_mm(a, b, offs, in_8_bits(recipe)).backward(dy)
     y = octet.grouped_mm(a.detach(), b.detach(), offs, in_8_bits(recipe))
@@ -147,7 +125,6 @@ def test_two_weights_in_bf16(device):
 
 
 def test_no_tokens(device, recipe):
-    supported(recipe, device, torch.bfloat16)
     a, w, b, offs, dy = tensors(device, torch.bfloat16, True, 0, K, N, [0, 0])
     y = octet.grouped_mm(a, b, offs, recipe)
     y.backward(dy)
@@ -206,7 +183,6 @@ def test_tokens_of_a_wider_tensor(device):
 
 
 def test_only_8_bits_of_the_activation_are_kept(device, recipe):
-    supported(recipe, device, torch.bfloat16)
     a, w, b, ends, dy = tensors(device, torch.bfloat16, m=4096, ends=[1000, 1000, 3000, 4096])
     kept = []
     with torch.autograd.graph.saved_tensors_hooks(lambda x: kept.append(x) or x, lambda x: x):
@@ -217,7 +193,6 @@ def test_only_8_bits_of_the_activation_are_kept(device, recipe):
 
 
 def test_dual_is_two_products(device, recipe):
-    supported(recipe, device, torch.bfloat16)
     a, w, b, ends, dy = tensors(device, torch.bfloat16)
     b0, b1 = b.detach().clone().requires_grad_(), (2 * b.detach()).requires_grad_()
     y0, y1 = octet.grouped_mm_dual(a, b0, b1, ends, recipe)
@@ -380,7 +355,6 @@ def test_opcheck_of_the_differentiable(recipe):
 
 
 def test_compiled_with_a_full_graph(device, recipe):
-    supported(recipe, device, torch.bfloat16)
     a, w, b, ends, dy = tensors(device, torch.bfloat16)
 
     def experts(x, weight, offs):

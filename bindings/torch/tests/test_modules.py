@@ -9,7 +9,6 @@ from torch.utils.checkpoint import checkpoint
 
 import families
 import octet
-from test_grouped_mm import supported
 
 RECIPES = ("fp8_rowwise", "fp8_blockwise", "mxfp8")
 
@@ -34,8 +33,6 @@ def moe_by_torch(moe, x):
 @pytest.mark.parametrize("score,normalize", [("softmax", False), ("sigmoid", True)])
 def test_moe_is_its_experts(device, score, normalize):
     """In f32 with plain products: the layer's own sums and gradients, with nothing of 8 bits in them."""
-    if device.type == "cuda":
-        pytest.skip("the CUDA products take bf16")
     moe = octet.MoE(32, 48, 5, 3, "bf16", shared_dim=24, score=score, normalize=normalize)
     moe.to(device)
     x = torch.randn(70, 32, device=device, requires_grad=True)
@@ -49,7 +46,6 @@ def test_moe_is_its_experts(device, score, normalize):
 
 
 def test_moe_in_8_bits_is_near(device, recipe_8):
-    supported(recipe_8, device, torch.bfloat16)
     moe = octet.MoE(128, 256, 8, 2, recipe_8, dtype=torch.bfloat16, device=device)
     plain = copy.deepcopy(moe)
     plain.experts.recipe = "bf16"
@@ -117,7 +113,6 @@ def plain_losses():
 def test_training_follows_bf16(family, recipe_8, plain_losses, device):
     """Fifty steps from the same weights over the same batches: every loss within 3% (of the loss and one) of the unconverted
     model's, and within 1% on average."""
-    supported(recipe_8, device, torch.bfloat16)
     torch.manual_seed(0)
     model = families.Model(families.BLOCKS[family]()).to(device)
     if device.type == "cuda":
