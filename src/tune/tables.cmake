@@ -1,4 +1,4 @@
-#Puts tuned/*.json into the library, so that the tables are found from any folder and in a program copied elsewhere.
+# Puts tuned/*.json into the library, so that the tables are found from any folder and in a program copied elsewhere.
 file(GLOB octet_tables CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tuned/*.json)
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${octet_tables})
 set(octet_table_entries "")
