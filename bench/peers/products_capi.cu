@@ -22,12 +22,12 @@ const char* guarded(Call call) {
 using namespace octet::cuda;
 
 // recipe: 0 fp8_rowwise, 1 bf16, 2 fp8_blockwise, 3 mxfp8 (its e8m0 scales come in place of the inverses).
-// accumulation: 0 fast, 1 promoted. output: 0 bf16, 1 f32, 2 add_f32. cluster 0: as the library chooses; otherwise the
-// Hopper kernel with this cluster, and band is right_tile * 1000 + slots * 100 + band. across 1: w is [E, K, N].
+// accumulation: 0 fast, 1 promoted. output: 0 bf16, 1 f32, 2 add_f32. planned 0: as the library chooses; otherwise
+// band is right_tile * 1000 + slots * 100 + band. across 1: w is [E, K, N].
 extern "C" const char* octet_token_product(int recipe, int accumulation, int output, const void* a,
                                            const float* a_inverse, const void* w, const float* w_inverse,
                                            const int* ends, void* out, long long m, long long n, long long k,
-                                           long long e, int cluster, int band, int across, void* stream) {
+                                           long long e, int planned, int band, int across, void* stream) {
     return guarded([&] {
         TokenGroupedProduct p{static_cast<ProductRecipe>(recipe),
                               static_cast<ProductAccumulation>(accumulation),
@@ -45,18 +45,18 @@ extern "C" const char* octet_token_product(int recipe, int accumulation, int out
                               a_inverse,
                               w_inverse,
                               static_cast<WeightLayout>(across)};
-        if (cluster == 0)
+        if (planned == 0)
             launch(p, static_cast<cudaStream_t>(stream));
         else
-            launch(p, ProductPlan{cluster, band % 100, band / 1000, band / 100 % 10},
-                   static_cast<cudaStream_t>(stream));
+            launch(p, ProductPlan{band % 100, band / 1000, band / 100 % 10}, static_cast<cudaStream_t>(stream));
     });
 }
 
 extern "C" const char* octet_wgrad_product(int recipe, int accumulation, int output, const void* dy,
                                            const float* dy_inverse, const void* a, const float* a_inverse,
                                            const int* ends, void* dw, long long m, long long n, long long k,
-                                           long long e, long long padded, long long alignment, int cluster, int band,
+                                           long long e, long long dy_padded, long long a_padded, long long dy_alignment,
+                                           long long a_alignment, int planned, int band,
                                            void* stream) {
     return guarded([&] {
         WeightGradientProduct p{static_cast<ProductRecipe>(recipe),
@@ -72,14 +72,15 @@ extern "C" const char* octet_wgrad_product(int recipe, int accumulation, int out
                                 n,
                                 k,
                                 e,
-                                padded,
+                                dy_padded,
+                                a_padded,
                                 dy_inverse,
                                 a_inverse,
-                                alignment};
-        if (cluster == 0)
+                                dy_alignment,
+                                a_alignment};
+        if (planned == 0)
             launch(p, static_cast<cudaStream_t>(stream));
         else
-            launch(p, ProductPlan{cluster, band % 100, band / 1000, band / 100 % 10},
-                   static_cast<cudaStream_t>(stream));
+            launch(p, ProductPlan{band % 100, band / 1000, band / 100 % 10}, static_cast<cudaStream_t>(stream));
     });
 }

@@ -51,17 +51,21 @@ public:
                                   std::int64_t columns, Device device = {});
     QuantizedView view();
     ConstQuantizedView view() const;
-    Operand operand() const { return {view(), scaling_}; }
+    Operand operand() const;
     std::size_t bytes() const { return data_.bytes() + scales_.bytes(); }
 
 private:
     QuantizedView reshape(const QuantizeOptions& options, Extents data, Extents scales, Device device);
     Scaling scaling_ = Scaling::rowwise;
+    std::int64_t alignment_ = 0;  // of columns
     ReusedTensor data_{}, scales_{};
 };
 
 // Where each group of an operand along tokens starts: what GroupedLinear pads to, invisibly.
 std::int64_t token_alignment(Scaling scaling, Device device);
+// The same for what is kept between forward and backward: less, where padding would make it much larger than it need
+// be.
+std::int64_t kept_alignment(Scaling scaling, std::int64_t tokens, std::int64_t groups, Device device);
 
 struct LinearShape {
     std::int64_t experts = 1, out_features = 0, in_features = 0;
@@ -149,8 +153,8 @@ private:
     bool wgrad_in_8_bits() const { return recipe_.quantizes() && recipe_.wgrad == WgradPrecision::fp8; }
     StepChoice choice(std::int64_t tokens, Format activations) const;
     void cache_weights(const StepChoice& choice, LinearWorkspace& workspace, const Execution& on);
-    void cast_tokens(ConstTensorView x, Groups groups, const QuantizeOptions& options, QuantizedView rows,
-                     QuantizedView columns, LinearWorkspace& workspace, const Execution& on);
+    void cast_tokens(ConstTensorView x, Groups groups, std::int64_t alignment, const QuantizeOptions& options,
+                     QuantizedView rows, QuantizedView columns, LinearWorkspace& workspace, const Execution& on);
     void check_activation(const char* what, const ConstTensorView& x, std::int64_t features) const;
 
     LinearShape shape_;

@@ -23,6 +23,7 @@ namespace octet {
 struct Operand {
     ConstQuantizedView values{};
     Scaling scaling = Scaling::rowwise;  // of quantized values
+    std::int64_t alignment = 0;          // wgrad: on what its groups start, where that is not what the call says
 
     Operand(ConstTensorView plain) : values(plain, {}, {}) {}
     Operand(TensorView plain) : values(plain, {}, {}) {}
@@ -30,6 +31,7 @@ struct Operand {
 
     const ConstTensorView& data() const { return values.data; }
     bool quantized() const { return is_fp8(values.data.format); }
+    std::int64_t aligned_to(std::int64_t of_the_call) const { return alignment > 0 ? alignment : of_the_call; }
 };
 
 enum class Update : std::uint8_t { overwrite, add };  // add: into an f32 output
@@ -45,8 +47,8 @@ void grouped_forward(const Operand& a, const Operand& w, Groups groups, TensorVi
 void grouped_dgrad(const Operand& dy, const Operand& w, Groups groups, TensorView da,
                    const ProductOptions& options = {}, const Execution& on = {});
 
-// `alignment` is the one the columns were quantized with; plain operands ignore it. An empty group's gradient is
-// exactly zero, or as it was when adding.
+// `alignment` is the one the columns were quantized with, unless an operand has its own; plain operands ignore it. An
+// empty group's gradient is exactly zero, or as it was when adding.
 void grouped_wgrad(const Operand& dy, const Operand& a, Groups groups, std::int64_t alignment, TensorView dw,
                    const ProductOptions& options = {}, const Execution& on = {});
 

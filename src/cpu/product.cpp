@@ -221,13 +221,17 @@ void grouped_rows(const Operand& x, const Operand& w, Groups groups, TensorView 
 void grouped_wgrad(const Operand& dy, const Operand& a, Groups groups, std::int64_t alignment, TensorView dw,
                    const ProductOptions& options, const Execution& on) {
     std::vector<GroupProduct> products;
-    for_each_group(groups, dy.quantized() ? alignment : 1, [&](const GroupRange& group) {
+    std::int64_t a_end = 0;  // of the group in a, whose groups may start on other multiples than those of dy
+    for_each_group(groups, dy.quantized() ? dy.aligned_to(alignment) : 1, [&](const GroupRange& group) {
+        GroupRange in_a = group;
+        in_a.padded_begin = a_end;
+        a_end += round_up(group.rows(), a.aligned_to(alignment));
         GroupProduct product;
         product.rows = dw.size(1);
         product.columns = dw.size(2);
         product.reduction = group.rows();
         set_tokens(dy, group, product.left, product.left_scales);
-        set_tokens(a, group, product.right, product.right_scales);
+        set_tokens(a, in_a, product.right, product.right_scales);
         product.out = const_cast<void*>(address(dw, group.index * dw.stride(0)));
         product.out_step = dw.stride(1);
         products.push_back(product);

@@ -1,6 +1,5 @@
 #include "cuda/products.hpp"
 
-#include <algorithm>
 #include <optional>
 
 #include "cuda/launch/product.hpp"
@@ -19,17 +18,23 @@ ProductAccumulation accumulation_of(const ProductOptions& options) {
     return options.accumulation == Accumulation::fast ? ProductAccumulation::fast : ProductAccumulation::promoted;
 }
 
-// What both sides have in common decides the Hopper kernel; nothing where it has none.
+// What both sides have in common decides the Hopper kernel; nothing where it has none. x: tokens or gradients, w:
+// weights or activations.
 std::optional<ProductRecipe> recipe_of(const Operand& x, const Operand& w) {
     const Format a = x.data().format, b = w.data().format;
     if (a == Format::bf16 && b == Format::bf16) return ProductRecipe::bf16;
-    if (a != Format::e4m3 || b != Format::e4m3) return std::nullopt;
+    const bool e5m2 = a == Format::e5m2;
+    if ((a != Format::e4m3 && !e5m2) || b != Format::e4m3 || (e5m2 && x.scaling == Scaling::mx)) return std::nullopt;
     switch (x.scaling) {
         case Scaling::rowwise: return ProductRecipe::fp8_rowwise;
         case Scaling::blockwise: return ProductRecipe::fp8_blockwise;
         case Scaling::mx: return ProductRecipe::mxfp8;
     }
     return std::nullopt;
+}
+
+ProductElements elements_of(const Operand& x) {
+    return x.data().format == Format::e5m2 ? ProductElements::e5m2_gradients : ProductElements::e4m3;
 }
 
 const ConstTensorView& scales_of(const Operand& x) {
@@ -111,7 +116,7 @@ GenericProduct generic_rows(const Operand& x, const Operand& w, Groups groups, c
     product.experts = groups.count;
     product.tokens = x.data().size(0);
     product.left_extent = w.data().size(1);
-    product.reduce_extent = w.data().size(2);
+    product.left_reduce = product.right_reduce = w.data().size(2);
     set_output(product, y, options.update);
     return product;
 }
@@ -143,8 +148,12 @@ GenericProduct generic_wgrad(const Operand& dy, const Operand& a, Groups groups,
     product.tokens = dy.data().size(quantized ? 1 : 0);
     product.left_extent = dw.size(2);
     product.right_extent = dw.size(1);
-    product.reduce_extent = std::min(product.tokens, a.data().size(quantized ? 1 : 0));
-    product.alignment = quantized ? alignment : 1;
+    product.left_reduce = a.data().size(quantized ? 1 : 0);
+    product.right_reduce = product.tokens;
+    if (quantized) {
+        product.left_alignment = a.aligned_to(alignment);
+        product.right_alignment = dy.aligned_to(alignment);
+    }
     set_output(product, dw, options.update);
     return product;
 }
@@ -170,6 +179,7 @@ std::optional<TokenGroupedProduct> hopper_rows(const Operand& x, const Operand& 
     product.w = weights.data;
     set_scales(x, product.a_inverse, product.a_scale);
     set_scales(w, product.w_inverse, product.w_scale);
+    product.elements = elements_of(x);
     product.weights = across ? WeightLayout::across_reduction : WeightLayout::along_reduction;
     product.ends = groups.ends;
     product.out = y.data;
@@ -187,8 +197,8 @@ std::optional<WeightGradientProduct> hopper_wgrad(const Operand& dy, const Opera
     const std::optional<ProductRecipe> recipe = recipe_of(dy, a);
     const int tokens = dy.quantized() ? 1 : 0;
     const bool fits = recipe && dy.data().extents.contiguous() && a.data().extents.contiguous() &&
-                      dw.extents.contiguous() && dy.data().size(tokens) == a.data().size(tokens) && scales_fit(dy) &&
-                      scales_fit(a) && dy.data().size(tokens) > 0;
+                      dw.extents.contiguous() && (dy.quantized() || dy.data().size(0) == a.data().size(0)) &&
+                      scales_fit(dy) && scales_fit(a) && dy.data().size(tokens) > 0;
     if (!fits) return std::nullopt;
     WeightGradientProduct product;
     product.recipe = *recipe;
@@ -205,8 +215,11 @@ std::optional<WeightGradientProduct> hopper_wgrad(const Operand& dy, const Opera
     product.e = dw.size(0);
     // Quantized operands do not say how many tokens there are; the padded columns bound them.
     product.m = dy.data().size(tokens);
-    product.padded = dy.quantized() ? product.m : 0;
-    product.alignment = alignment;
+    product.dy_padded = dy.quantized() ? product.m : 0;
+    product.a_padded = dy.quantized() ? a.data().size(1) : 0;
+    product.dy_alignment = dy.aligned_to(alignment);
+    product.a_alignment = a.aligned_to(alignment);
+    product.elements = elements_of(dy);
     if (choose_kernel(product) != ProductKernel::hopper) return std::nullopt;
     return product;
 }

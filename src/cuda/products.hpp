@@ -1,6 +1,6 @@
 // The grouped products on CUDA, in the two forms that src/ops/product.cpp brings them to. The Hopper kernels serve bf16
-// and e4m3 (rowwise, blockwise, mx) where rows are whole 16-byte units without gaps; the generic kernel serves
-// everything else.
+// and e4m3 (rowwise, blockwise, mx; gradients also e5m2, not mx) where rows are whole 16-byte units without gaps; the
+// generic kernel serves everything else.
 #pragma once
 
 #include "octet/product.hpp"

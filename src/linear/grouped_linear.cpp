@@ -101,11 +101,11 @@ void GroupedLinear::cache_weights(const StepChoice& choice, LinearWorkspace& wor
 }
 
 // The orientations of x that are asked for, from one visit.
-void GroupedLinear::cast_tokens(ConstTensorView x, Groups groups, const QuantizeOptions& options, QuantizedView rows,
-                                QuantizedView columns, LinearWorkspace& workspace, const Execution& on) {
+void GroupedLinear::cast_tokens(ConstTensorView x, Groups groups, std::int64_t alignment,
+                                const QuantizeOptions& options, QuantizedView rows, QuantizedView columns,
+                                LinearWorkspace& workspace, const Execution& on) {
     const std::size_t scratch = token_workspace_bytes(x.device, x.size(0), x.size(1), groups.count);
     const Execution quantize_on = with_workspace(on, workspace.quantizers, x.device, scratch);
-    const std::int64_t alignment = token_alignment(options.scaling, x.device);
     timed(report_.cast_seconds, [&] {
         if (columns.data.null()) {
             quantize_rows(x, options, rows, quantize_on);
@@ -142,11 +142,13 @@ void GroupedLinear::forward(ConstTensorView a, Groups groups, TensorView y, Line
             left = workspace.activation_rows.operand();
             right = along_k_.operand();
         }
-        if (cast_columns)
-            columns = kept->columns_.reshape_columns(options, tokens, groups.count,
-                                                     token_alignment(options.scaling, a.device), shape_.in_features,
-                                                     a.device);
-        cast_tokens(a, groups, options, rows, columns, workspace, on);
+        std::int64_t alignment = 0;
+        if (cast_columns) {
+            alignment = kept_alignment(options.scaling, tokens, groups.count, a.device);
+            columns =
+                kept->columns_.reshape_columns(options, tokens, groups.count, alignment, shape_.in_features, a.device);
+        }
+        cast_tokens(a, groups, alignment, options, rows, columns, workspace, on);
         ++report_.activation_casts;
     }
     const ProductOptions options{Update::overwrite, recipe_.accumulation};
@@ -195,7 +197,7 @@ void GroupedLinear::backward(ConstTensorView dy, Groups groups, const LinearKept
                                                                      shape_.out_features, dy.device);
             columns = workspace.gradient_columns.operand();
         }
-        cast_tokens(dy, groups, options, rows_out, columns_out, workspace, on);
+        cast_tokens(dy, groups, alignment, options, rows_out, columns_out, workspace, on);
         ++report_.gradient_casts;
     }
     timed(report_.product_seconds, [&] {

@@ -180,16 +180,18 @@ void grouped_wgrad(const Operand& dy, const Operand& a, Groups groups, std::int6
     check::not_empty("a", a.data(), {feature_axis});
     check_output("dw", dw, options, device, {groups.count, dy.data().size(feature_axis), a.data().size(feature_axis)});
     if (dy.quantized()) {
-        const std::int64_t padded = dy.data().size(1);
-        check::padded_tokens(0, groups.count, alignment, block_of(dy.scaling));
-        check::groups(groups, padded, device);
-        std::int64_t used = 0, begin = 0;
-        for (std::int64_t g = 0; g < groups.count && device.kind == DeviceKind::cpu; ++g) {
-            used += round_up(groups.ends[g] - begin, alignment);
-            begin = groups.ends[g];
+        check::groups(groups, dy.data().size(1), device);
+        for (const auto& [what, x] : {std::pair<const char*, const Operand*>{"dy", &dy}, {"a", &a}}) {
+            require(x->alignment >= 0, what, " has an alignment of ", x->alignment, ", expected 0 or more");
+            const std::int64_t aligned_to = x->aligned_to(alignment);
+            check::padded_tokens(0, groups.count, aligned_to, block_of(x->scaling));
+            std::int64_t used = 0, begin = 0;
+            for (std::int64_t g = 0; g < groups.count && device.kind == DeviceKind::cpu; ++g) {
+                used += round_up(groups.ends[g] - begin, aligned_to);
+                begin = groups.ends[g];
+            }
+            check_columns(what, *x, groups, used);
         }
-        check_columns("dy", dy, groups, used);
-        check_columns("a", a, groups, used);
     } else {
         const std::int64_t tokens = dy.data().size(0);
         require(a.data().size(0) == tokens, "dy has ", tokens, " tokens and a has ", a.data().size(0),

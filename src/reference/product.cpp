@@ -114,14 +114,18 @@ void grouped_rows(const Operand& x, const Operand& w, Groups groups, TensorView 
 void grouped_wgrad(const Operand& dy, const Operand& a, Groups groups, std::int64_t alignment, TensorView dw,
                    const ProductOptions& options, const Execution&) {
     const std::int64_t n = dw.size(1), k = dw.size(2);
-    for_each_group(groups, dy.quantized() ? alignment : 1, [&](const GroupRange& group) {
+    std::int64_t a_end = 0;  // of the group in a, whose groups may start on other multiples than those of dy
+    for_each_group(groups, dy.quantized() ? dy.aligned_to(alignment) : 1, [&](const GroupRange& group) {
+        GroupRange in_a = group;
+        in_a.padded_begin = a_end;
+        a_end += round_up(group.rows(), a.aligned_to(alignment));
         std::vector<double> left = make_matrix(n, group.rows()), right = make_matrix(k, group.rows());
         for (std::int64_t i = 0; i < n; ++i)
             for (std::int64_t t = 0; t < group.rows(); ++t)
                 left[static_cast<std::size_t>(i * group.rows() + t)] = column_value(dy, group, i, t);
         for (std::int64_t j = 0; j < k; ++j)
             for (std::int64_t t = 0; t < group.rows(); ++t)
-                right[static_cast<std::size_t>(j * group.rows() + t)] = column_value(a, group, j, t);
+                right[static_cast<std::size_t>(j * group.rows() + t)] = column_value(a, in_a, j, t);
         if (group.rows() == 0 && options.update == Update::add) return;
         multiply(left, right, n, k, group.rows(), matrix(dw, group.index), options.update);
     });

@@ -62,6 +62,19 @@ TEST(StepChoice, IsMonotonousInTokens) {
     }
 }
 
+TEST(KeptAlignment, PacksCloserWhereGroupsAreSmall) {
+    const Device gpu{DeviceKind::cuda, 0};
+    for (const auto& [tokens, groups] :
+         {std::pair<std::int64_t, std::int64_t>{16640, 64}, {16640, 16}, {98304, 64}, {512, 8}}) {
+        const std::int64_t alignment = kept_alignment(Scaling::rowwise, tokens, groups, gpu);
+        const double share = double(padded_bound(tokens, groups, alignment)) / double(2 * tokens);
+        EXPECT_FALSE(!(share <= (tokens > 1000 ? 0.54 : 0.7))) << tokens << " " << groups << " " << share;
+    }
+    EXPECT_EQ(kept_alignment(Scaling::rowwise, 98304, 8, gpu), 128);
+    EXPECT_EQ(kept_alignment(Scaling::blockwise, 16640, 64, gpu), 128);
+    EXPECT_EQ(kept_alignment(Scaling::mx, 16640, 64, {}), 32);
+}
+
 TEST(StepChoice, ExplainsItselfInATable) {
     const std::string text = explain_step(sm90_rates, parse_recipe("fp8_rowwise"), {64, 8192, 5120}, 16640);
     EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 5);

@@ -43,7 +43,13 @@ struct Side {
     bool quantized = false;
     Scaling scaling = Scaling::rowwise;
     bool rows_beside = false;  // scales [rows, blocks] whose rows lie beside each other
+    std::int64_t alignment = 0;
     Operand of(std::span<const ConstTensorView> inputs) const {
+        Operand operand = placed(inputs);
+        operand.alignment = alignment;
+        return operand;
+    }
+    Operand placed(std::span<const ConstTensorView> inputs) const {
         if (!quantized) return Operand(inputs[first]);
         ConstTensorView scales = inputs[first + 1];
         if (rows_beside) scales.extents = Extents({scales.size(1), scales.size(0)}, {1, scales.size(1)});
@@ -138,9 +144,11 @@ ProductCase random_product_case(const std::string& op, Random& random) {
         if (quantized) {
             quantize_columns(x, groups, alignment, left, q.reshape_columns(left, m, experts, alignment, n), by_oracle);
             first = add_quantized(c, q, scaling);
-            quantize_columns(a, groups, alignment, right, q.reshape_columns(right, m, experts, alignment, k),
-                             by_oracle);
+            // The two may start their groups on different multiples.
+            const std::int64_t own = alignment * (scaling == Scaling::rowwise ? between(random, 1, 2) : 1);
+            quantize_columns(a, groups, own, right, q.reshape_columns(right, m, experts, own, k), by_oracle);
             second = add_quantized(c, q, scaling);
+            second.alignment = own;
         } else {
             first = add_plain(c, std::move(x));
             second = add_plain(c, std::move(a));

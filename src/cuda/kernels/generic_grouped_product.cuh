@@ -56,7 +56,7 @@ __global__ void __launch_bounds__(generic_threads)
     ProductSchedule<reduction, generic_tile, generic_tile, generic_steps> schedule(shape);
     for (int tile = static_cast<int>(blockIdx.x);; tile += static_cast<int>(gridDim.x)) {
         const ProductTask task = schedule.task(tile);
-        if (task.rounds < 0) return;
+        if (task.blocks < 0) return;
 
         // Steps beside each other in memory go to threads beside each other.
         const auto fill = [&](float(&into)[generic_steps][generic_tile + 1], const GenericOperand& operand,
@@ -70,13 +70,14 @@ __global__ void __launch_bounds__(generic_threads)
             }
         };
         // Never past the operands, whatever the offsets say.
-        const int length = min(task.reduce_length, shape.reduce_extent - task.reduce_first);
+        const int length = min(task.reduce_length,
+                               min(shape.left_reduce - task.left_first, shape.right_reduce - task.right_first));
         float acc[4][4] = {};  // [right][left]
         for (int done = 0; done < length; done += generic_steps) {
-            const int first = task.reduce_first + done, steps = length - done;
+            const int steps = length - done;
             __syncthreads();
-            fill(left_tile, product.left, task.left_row, shape.left_extent - task.left_row, first, steps);
-            fill(right_tile, product.right, task.right_row, task.right_valid, first, steps);
+            fill(left_tile, product.left, task.left_row, shape.left_extent - task.left_row, task.left_first + done, steps);
+            fill(right_tile, product.right, task.right_row, task.right_valid, task.right_first + done, steps);
             __syncthreads();
 #pragma unroll
             for (int step = 0; step < generic_steps; ++step)

@@ -2,6 +2,7 @@
 #include "cuda/launch/product.hpp"
 
 #include <algorithm>
+#include <tuple>
 
 #include "cuda/launch/product_kernels.hpp"
 #include "cuda/launch/product_tensor_map.hpp"
@@ -28,6 +29,7 @@ void check_pointer(const void* pointer, const char* name) {
 void check(const TokenGroupedProduct& p) {
     check_extents(p.m, p.n, p.k, p.e);
     require(p.output != ProductOutput::add_f32, "token-grouped product: the output is bf16 or f32, not added to f32");
+    require(p.recipe != ProductRecipe::mxfp8 || p.elements == ProductElements::e4m3, "mxfp8 products are of e4m3");
     if (p.m == 0) return;
     check_pointer(p.a, "a");
     check_pointer(p.w, "w");
@@ -50,10 +52,17 @@ void check(const WeightGradientProduct& p) {
     const bool mx = p.recipe == ProductRecipe::mxfp8;
     check_pointer(mx ? p.a_scale : p.a_inverse, mx ? "a_scale" : "a_inverse");
     check_pointer(mx ? p.dy_scale : p.dy_inverse, mx ? "dy_scale" : "dy_inverse");
-    const std::int64_t block = mx ? 32 : p.recipe == ProductRecipe::fp8_blockwise ? 128 : 1;
-    require(p.alignment >= 1 && p.alignment % block == 0 && p.padded % block == 0 && p.padded < index_limit,
-            "wgrad: the transposed operands have ", p.padded, " columns and groups on multiples of ", p.alignment,
-            ", expected multiples of ", block, " below 2^31");
+    require(!mx || p.elements == ProductElements::e4m3, "mxfp8 products are of e4m3");
+    const bool blocks = p.recipe != ProductRecipe::fp8_rowwise;
+    const std::int64_t block = mx ? 32 : blocks ? 128 : 1;
+    for (const auto& [what, padded, alignment] :
+         {std::tuple{"dy", p.dy_padded, p.dy_alignment}, {"a", p.a_padded, p.a_alignment}})
+        require(alignment >= 1 && alignment % block == 0 && padded % block == 0 && padded < index_limit,
+                "wgrad: ", what, " has ", padded, " columns and groups on multiples of ", alignment,
+                ", expected multiples of ", block, " below 2^31");
+    require(!blocks || (p.dy_padded == p.a_padded && p.dy_alignment == p.a_alignment), "wgrad: dy has ", p.dy_padded,
+            " columns on ", p.dy_alignment, " and a ", p.a_padded, " on ", p.a_alignment,
+            "; operands scaled by blocks are padded alike");
 }
 
 // M = 0: nothing to read, every group is empty.
@@ -73,6 +82,9 @@ bool on_hopper() {
 
 bool aligned(const void* pointer) { return reinterpret_cast<std::uintptr_t>(pointer) % 16 == 0; }
 bool whole_units(std::int64_t elements, int bytes) { return elements * bytes % 16 == 0; }
+bool whole_columns(const WeightGradientProduct& p) {
+    return (p.dy_padded | p.a_padded | p.dy_alignment | p.a_alignment) % 16 == 0;
+}
 
 }  // namespace
 
@@ -90,7 +102,7 @@ ProductKernel choose_kernel(const WeightGradientProduct& p) {
     const bool bf16 = p.recipe == ProductRecipe::bf16;
     const bool fits = aligned(p.a) && aligned(p.dy) && aligned(p.dw) &&
                       whole_units(p.k, p.output == ProductOutput::bf16 ? 2 : 4) &&
-                      (bf16 ? whole_units(p.k, 2) && whole_units(p.n, 2) : p.padded % 16 == 0 && p.alignment % 16 == 0);
+                      (bf16 ? whole_units(p.k, 2) && whole_units(p.n, 2) : whole_columns(p));
     return fits && on_hopper() ? ProductKernel::hopper : ProductKernel::generic;
 }
 
@@ -100,16 +112,20 @@ ProductKernel choose_kernel(const WeightGradientProduct& p) {
 // not stores are what is waited for, and a fourth slot is worth more.
 ProductPlan choose_plan(const TokenGroupedProduct& p) {
     const bool two_sets = p.recipe == ProductRecipe::fp8_rowwise && p.accumulation == ProductAccumulation::promoted;
-    if (p.recipe == ProductRecipe::fp8_blockwise) return {1, 8, 160, 4};
-    if (p.recipe == ProductRecipe::mxfp8) return {1, 8, 192, 3};
-    if (two_sets) return {1, 8, 192, 4};
-    return {1, 8, 256, p.output == ProductOutput::bf16 && p.m < 512 * p.e ? 4 : 3};
+    if (p.recipe == ProductRecipe::fp8_blockwise) return {8, 160, 4};
+    if (p.recipe == ProductRecipe::mxfp8) return {8, 192, 3};
+    if (two_sets) return {8, 192, 4};
+    return {8, 256, p.output == ProductOutput::bf16 && p.m < 512 * p.e ? 4 : 3};
 }
 ProductPlan choose_plan(const WeightGradientProduct& p) {
     const bool two_sets = p.recipe == ProductRecipe::fp8_rowwise && p.accumulation == ProductAccumulation::promoted;
-    if (p.recipe == ProductRecipe::fp8_blockwise) return {1, 8, 160, 4};
-    if (p.recipe == ProductRecipe::mxfp8) return {1, 8, 192, 3};
-    return two_sets ? ProductPlan{1, 8, 192, 4} : ProductPlan{1, 8, 256, 3};
+    // Added to: the old tile lies in shared memory as a whole, unless there is so much work for it that the engine has
+    // the time to add in L2.
+    const bool adds = p.output == ProductOutput::add_f32;
+    if (p.recipe == ProductRecipe::fp8_blockwise) return {8, 160, adds ? 3 : 4};
+    if (p.recipe == ProductRecipe::mxfp8) return {8, 192, adds ? 2 : 3};
+    if (adds && (two_sets || p.m < 2048 * p.e)) return {8, 192, 3};
+    return two_sets ? ProductPlan{8, 192, 4} : ProductPlan{8, 256, 3};
 }
 
 void launch(const TokenGroupedProduct& p, const ProductPlan& plan, cudaStream_t stream) {
@@ -119,8 +135,10 @@ void launch(const TokenGroupedProduct& p, const ProductPlan& plan, cudaStream_t 
         launch_bf16_token(p, plan, stream);
     else if (p.recipe == ProductRecipe::mxfp8)
         launch_mx_token(p, plan, stream);
-    else
+    else if (p.elements == ProductElements::e4m3)
         launch_fp8_token(p, plan, stream);
+    else
+        launch_e5m2_token(p, plan, stream);
 }
 
 void launch(const WeightGradientProduct& p, const ProductPlan& plan, cudaStream_t stream) {
@@ -130,8 +148,10 @@ void launch(const WeightGradientProduct& p, const ProductPlan& plan, cudaStream_
         launch_bf16_wgrad(p, plan, stream);
     else if (p.recipe == ProductRecipe::mxfp8)
         launch_mx_wgrad(p, plan, stream);
-    else
+    else if (p.elements == ProductElements::e4m3)
         launch_fp8_wgrad(p, plan, stream);
+    else
+        launch_e5m2_wgrad(p, plan, stream);
 }
 
 void launch(const TokenGroupedProduct& p, cudaStream_t stream) { launch(p, choose_plan(p), stream); }

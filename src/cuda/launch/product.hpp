@@ -12,6 +12,9 @@ enum class ProductRecipe { fp8_rowwise, bf16, fp8_blockwise, mxfp8 };
 enum class ProductOutput { bf16, f32, add_f32 };
 enum class ProductAccumulation { fast, promoted };  // of fp8_rowwise; every other recipe accumulates in f32
 
+// 8-bit elements of the two sides. Gradients may be e5m2; weights and activations are e4m3.
+enum class ProductElements { e4m3, e5m2_gradients };
+
 // How the weights of a token-grouped product lie: the reduction contiguous, or (bf16) the output's columns.
 enum class WeightLayout { along_reduction, across_reduction };
 
@@ -21,7 +24,6 @@ const char* name(ProductKernel kernel);
 
 // How the Hopper kernel cuts the work. A pure function of the shape and the group count: choose_plan().
 struct ProductPlan {
-    int cluster = 1;       // blocks that share their right rows: 1 or 2
     int band = 16;         // right tiles in a band of the tile order
     int right_tile = 256;  // most right rows of a tile
     int slots = 4;         // pipeline depth, in blocks of 128 bytes of the reduction
@@ -44,11 +46,12 @@ struct TokenGroupedProduct {
     const void* a_scale = nullptr;  // mxfp8 [M, ceil(K/32)] e8m0
     const void* w_scale = nullptr;  // mxfp8 [E, N, ceil(K/32)] e8m0
     WeightLayout weights = WeightLayout::along_reduction;
+    ProductElements elements = ProductElements::e4m3;  // fp8_rowwise and fp8_blockwise; e5m2_gradients: a is e5m2
 };
 
 // dw[E, N, K] = sum over the tokens of each group of dy^T . a
 //   fp8: from operands quantized along tokens and stored transposed. Group g starts at column start_g, start_0 = 0,
-//        start_{g+1} = start_g + round_up(rows_g, alignment); columns between a group's rows and the next start are
+//        start_{g+1} = start_g + round_up(rows_g, its alignment); columns between a group's rows and the next start are
 //        zero.
 //   bf16: from dy and a as they are.
 struct WeightGradientProduct {
@@ -62,10 +65,11 @@ struct WeightGradientProduct {
     const std::int32_t* ends = nullptr;  // [E] cumulative end offsets
     void* dw = nullptr;                  // [E, N, K]; an empty group's part becomes zero (add_f32: is left as it is)
     std::int64_t m = 0, n = 0, k = 0, e = 0;
-    std::int64_t padded = 0;         // P: columns of dy and a; not bf16
-    const void* dy_scale = nullptr;  // mxfp8 [N, P/32] e8m0
-    const void* a_scale = nullptr;   // mxfp8 [K, P/32] e8m0
-    std::int64_t alignment = 128;    // not bf16; blockwise: a multiple of 128, mxfp8: of 32
+    std::int64_t dy_padded = 0, a_padded = 0;           // P: columns of dy and of a; not bf16
+    const void* dy_scale = nullptr;                    // mxfp8 [N, P/32] e8m0
+    const void* a_scale = nullptr;                     // mxfp8 [K, P/32] e8m0
+    std::int64_t dy_alignment = 128, a_alignment = 128;  // not bf16; fp8_blockwise: multiples of 128, mxfp8: of 32; equal
+    ProductElements elements = ProductElements::e4m3;  // fp8_rowwise and fp8_blockwise; e5m2_gradients: dy is e5m2
 };
 
 // Of the current device and the product's recipe, shape and alignment.

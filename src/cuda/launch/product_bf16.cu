@@ -50,7 +50,9 @@ void launch_bf16_wgrad(const WeightGradientProduct& p, const ProductPlan& plan, 
     switch (p.output) {
         case ProductOutput::bf16: return launch_wgrad<Output::bf16>(p, plan, stream);
         case ProductOutput::f32: return launch_wgrad<Output::f32>(p, plan, stream);
-        case ProductOutput::add_f32: return launch_wgrad<Output::add_f32>(p, plan, stream);
+        case ProductOutput::add_f32:
+            return plan.right_tile == 256 ? launch_wgrad<Output::reduce_f32>(p, plan, stream)
+                                          : launch_wgrad<Output::add_f32>(p, plan, stream);
     }
 }
 

@@ -19,9 +19,11 @@ void launch_reduction(const GenericProduct& p, std::int64_t most_tiles, cudaStre
                                 static_cast<int>(p.tokens),
                                 static_cast<int>(p.left_extent),
                                 static_cast<int>(p.right_extent),
-                                static_cast<int>(p.reduce_extent),
+                                static_cast<int>(p.left_reduce),
+                                static_cast<int>(p.right_reduce),
                                 p.output == GenericOutput::add_f32,
-                                static_cast<int>(p.alignment),
+                                static_cast<int>(p.left_alignment),
+                                static_cast<int>(p.right_alignment),
                                 16};
     const auto grid = static_cast<unsigned>(std::min<std::int64_t>(most_tiles, 8 * count));
     generic_grouped_product<reduction><<<grid, generic_threads, 0, stream>>>(p, shape);
@@ -37,9 +39,9 @@ void launch(const GenericProduct& p, cudaStream_t stream) {
     const bool along_k = p.reduction == GenericReduction::along_k;
     const std::int64_t rights =
         along_k ? p.tokens / generic_tile + std::min(p.tokens, p.experts) : p.experts * tiles(p.right_extent);
-    require(rights * tiles(p.left_extent) < limit && std::max(p.tokens, p.reduce_extent) < limit, "grouped product of ",
-            p.tokens, " tokens, ", p.experts, " experts and ", p.left_extent, " by ", p.right_extent,
-            " features has 2^31 tiles or more");
+    require(rights * tiles(p.left_extent) < limit && std::max({p.tokens, p.left_reduce, p.right_reduce}) < limit,
+            "grouped product of ", p.tokens, " tokens, ", p.experts, " experts and ", p.left_extent, " by ",
+            p.right_extent, " features has 2^31 tiles or more");
     const std::int64_t most_tiles = rights * tiles(p.left_extent);
     if (most_tiles == 0) return;
     switch (p.reduction) {

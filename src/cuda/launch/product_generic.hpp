@@ -37,8 +37,8 @@ struct GenericProduct {
     std::int64_t tokens = 0;         // rows that the offsets may reach
     std::int64_t left_extent = 0;    // columns of the output
     std::int64_t right_extent = 0;   // wgrad: rows of a group's output
-    std::int64_t reduce_extent = 0;  // K, or the tokens (or padded columns) of the operands
-    std::int64_t alignment = 1;      // of the groups' first columns, along_padded_tokens
+    std::int64_t left_reduce = 0, right_reduce = 0;  // K, or the tokens (or padded columns) of each operand
+    std::int64_t left_alignment = 1, right_alignment = 1;  // of the groups' first columns, along_padded_tokens
     void* out = nullptr;
     GenericOutput output = GenericOutput::bf16;
     std::int64_t out_group_stride = 0, out_row_stride = 0;

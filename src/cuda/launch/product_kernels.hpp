@@ -7,6 +7,8 @@ namespace octet::cuda {
 
 void launch_fp8_token(const TokenGroupedProduct& product, const ProductPlan& plan, cudaStream_t stream);
 void launch_fp8_wgrad(const WeightGradientProduct& product, const ProductPlan& plan, cudaStream_t stream);
+void launch_e5m2_token(const TokenGroupedProduct& product, const ProductPlan& plan, cudaStream_t stream);
+void launch_e5m2_wgrad(const WeightGradientProduct& product, const ProductPlan& plan, cudaStream_t stream);
 void launch_bf16_token(const TokenGroupedProduct& product, const ProductPlan& plan, cudaStream_t stream);
 void launch_bf16_wgrad(const WeightGradientProduct& product, const ProductPlan& plan, cudaStream_t stream);
 void launch_mx_token(const TokenGroupedProduct& product, const ProductPlan& plan, cudaStream_t stream);

@@ -22,49 +22,38 @@ void launch_product(const ProductMaps& maps, const ProductParameters& parameters
     const auto kernel = sm90_grouped_product<Config>;
     check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(Storage)),
                "cudaFuncSetAttribute");
-    const int blocks = hopper_multiprocessors() / Config::cluster * Config::cluster;
-    const std::int64_t wanted = (most_tiles + Config::cluster - 1) / Config::cluster * Config::cluster;
-
-    cudaLaunchAttribute cluster{};
-    cluster.id = cudaLaunchAttributeClusterDimension;
-    cluster.val.clusterDim = {Config::cluster, 1, 1};
-    cudaLaunchConfig_t config{};
-    config.gridDim = dim3(static_cast<unsigned>(std::min<std::int64_t>(blocks, wanted)));
-    config.blockDim = dim3(Config::threads);
-    config.dynamicSmemBytes = sizeof(Storage);
-    config.stream = stream;
-    config.attrs = &cluster;
-    config.numAttrs = 1;
-    check_cuda(cudaLaunchKernelEx(&config, kernel, maps.left, maps.right, maps.right_full, maps.out, parameters),
-               "launch of sm90_grouped_product");
+    const auto blocks = static_cast<unsigned>(std::min<std::int64_t>(hopper_multiprocessors(), most_tiles));
+    kernel<<<blocks, Config::threads, sizeof(Storage), stream>>>(maps.left, maps.right, maps.right_full, maps.out,
+                                                                 parameters);
+    check_cuda(cudaGetLastError(), "launch of sm90_grouped_product");
 }
 
 template <Element element, Reduction reduction, Output output, Accumulation accumulation,
           Lies left_lies = Lies::along_reduction>
 void launch_product(const ProductMaps& maps, const ProductParameters& parameters, const ProductPlan& plan,
                     std::int64_t most_tiles, cudaStream_t stream) {
-    const auto launch_with = [&]<int cluster, int right_tile, int slots>() {
-        launch_product<ProductConfig<element, reduction, left_lies, output, accumulation, right_tile, cluster, slots>>(
+    const auto launch_with = [&]<int right_tile, int slots>() {
+        launch_product<ProductConfig<element, reduction, left_lies, output, accumulation, right_tile, slots>>(
             maps, parameters, most_tiles, stream);
     };
-    const auto is = [&](int cluster, int right_tile, int slots) {
-        return plan.cluster == cluster && plan.right_tile == right_tile && plan.slots == slots;
-    };
-    if constexpr (element == Element::mx) {
-        if (is(1, 192, 3)) return launch_with.template operator()<1, 192, 3>();
+    const auto is = [&](int right_tile, int slots) { return plan.right_tile == right_tile && plan.slots == slots; };
+    if constexpr (output == Output::add_f32) {
+        constexpr int right_tile = accumulation == Accumulation::blocks ? 160 : 192,
+                      slots = element == Element::mx ? 2 : 3;
+        if (is(right_tile, slots)) return launch_with.template operator()<right_tile, slots>();
+    } else if constexpr (element == Element::mx) {
+        if (is(192, 3)) return launch_with.template operator()<192, 3>();
     } else if constexpr (accumulation == Accumulation::blocks) {
-        if (is(1, 160, 4)) return launch_with.template operator()<1, 160, 4>();
+        if (is(160, 4)) return launch_with.template operator()<160, 4>();
     } else if constexpr (accumulation == Accumulation::promoted) {
-        if (is(1, 192, 4)) return launch_with.template operator()<1, 192, 4>();
+        if (is(192, 4)) return launch_with.template operator()<192, 4>();
     } else {
-        if (is(1, 256, 3)) return launch_with.template operator()<1, 256, 3>();
+        if (is(256, 3)) return launch_with.template operator()<256, 3>();
         if constexpr (output == Output::bf16 && reduction == Reduction::along_k)
-            if (is(1, 256, 4)) return launch_with.template operator()<1, 256, 4>();
-        if constexpr (output == Output::bf16 && element == Element::e4m3)
-            if (is(2, 256, 3)) return launch_with.template operator()<2, 256, 3>();
+            if (is(256, 4)) return launch_with.template operator()<256, 4>();
     }
-    fail(Status::unsupported, "no product kernel was built for cluster ", plan.cluster, ", right tile ",
-         plan.right_tile, ", slots ", plan.slots);
+    fail(Status::unsupported, "no product kernel was built for right tiles of ", plan.right_tile, " and ", plan.slots,
+         " slots");
 }
 
 // Output map: boxes of 32 rows, 128 bytes wide.
@@ -76,25 +65,28 @@ inline CUtensorMap make_output_map(ProductOutput output, void* out, std::int64_t
 }
 
 inline ProductParameters parameters_of(const TokenGroupedProduct& p, const ProductPlan& plan) {
-    return {{p.ends, static_cast<int>(p.e), static_cast<int>(p.m), static_cast<int>(p.n), 0, static_cast<int>(p.k),
-             false, 1, plan.band},
-            p.w_inverse,
-            p.a_inverse,
-            static_cast<const std::uint8_t*>(p.w_scale),
-            static_cast<const std::uint8_t*>(p.a_scale),
-            static_cast<int>(p.recipe == ProductRecipe::mxfp8 ? (p.k + 31) / 32 : (p.k + 127) / 128),
-            p.out};
+    const int k = static_cast<int>(p.k);
+    return {
+        {p.ends, static_cast<int>(p.e), static_cast<int>(p.m), static_cast<int>(p.n), 0, k, k, false, 1, 1, plan.band},
+        p.w_inverse,
+        p.a_inverse,
+        static_cast<const std::uint8_t*>(p.w_scale),
+        static_cast<const std::uint8_t*>(p.a_scale),
+        static_cast<int>(p.recipe == ProductRecipe::mxfp8 ? (p.k + 31) / 32 : (p.k + 127) / 128),
+        p.out};
 }
 
 inline ProductParameters parameters_of(const WeightGradientProduct& p, const ProductPlan& plan) {
+    const bool bf16 = p.recipe == ProductRecipe::bf16;
     return {{p.ends, static_cast<int>(p.e), static_cast<int>(p.m), static_cast<int>(p.k), static_cast<int>(p.n),
-             static_cast<int>(p.recipe == ProductRecipe::bf16 ? p.m : p.padded), p.output == ProductOutput::add_f32,
-             static_cast<int>(p.alignment), plan.band},
+             static_cast<int>(bf16 ? p.m : p.a_padded), static_cast<int>(bf16 ? p.m : p.dy_padded),
+             p.output == ProductOutput::add_f32, static_cast<int>(p.a_alignment), static_cast<int>(p.dy_alignment),
+             plan.band},
             p.a_inverse,
             p.dy_inverse,
             static_cast<const std::uint8_t*>(p.a_scale),
             static_cast<const std::uint8_t*>(p.dy_scale),
-            static_cast<int>(p.recipe == ProductRecipe::mxfp8 ? p.padded / 32 : p.padded / 128),
+            static_cast<int>(p.recipe == ProductRecipe::mxfp8 ? p.a_padded / 32 : p.a_padded / 128),
             p.dw};
 }
 

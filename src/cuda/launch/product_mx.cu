@@ -21,9 +21,10 @@ void launch_token(const TokenGroupedProduct& p, const ProductPlan& plan, cudaStr
 
 template <Output output>
 void launch_wgrad(const WeightGradientProduct& p, const ProductPlan& plan, cudaStream_t stream) {
-    const ProductMaps maps = {
-        operand_map("a", p.a, 1, p.k, p.padded, 128), operand_map("dy", p.dy, 1, p.n, p.padded, 32),
-        operand_map("dy", p.dy, 1, p.n, p.padded, plan.right_tile / 2), make_output_map(p.output, p.dw, p.e, p.n, p.k)};
+    const ProductMaps maps = {operand_map("a", p.a, 1, p.k, p.a_padded, 128),
+                              operand_map("dy", p.dy, 1, p.n, p.dy_padded, 32),
+                              operand_map("dy", p.dy, 1, p.n, p.dy_padded, plan.right_tile / 2),
+                              make_output_map(p.output, p.dw, p.e, p.n, p.k)};
     launch_product<Element::mx, Reduction::along_padded_tokens, output, Accumulation::fast>(
         maps, parameters_of(p, plan), plan, most_tiles(p, plan.right_tile), stream);
 }

@@ -21,16 +21,6 @@ __device__ __forceinline__ void tensor_load(void* shared, const CUtensorMap* map
         : "memory");
 }
 
-// Writes to, and signals the barrier of, every block of the cluster named in `blocks`, at this block's offsets.
-__device__ __forceinline__ void tensor_load_multicast(void* shared, const CUtensorMap* map, Barrier* arrived,
-                                                      std::uint16_t blocks, int x, int y, int z) {
-    asm volatile(
-        "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster"
-        " [%0], [%1, {%4, %5, %6}], [%2], %3;" ::"r"(shared_address(shared)),
-        "l"(map), "r"(shared_address(arrived)), "h"(blocks), "r"(x), "r"(y), "r"(z)
-        : "memory");
-}
-
 __device__ __forceinline__ void tensor_store(const CUtensorMap* map, const void* shared, int x, int y, int z) {
     asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.bulk_group [%0, {%2, %3, %4}], [%1];" ::"l"(map),
                  "r"(shared_address(shared)), "r"(x), "r"(y), "r"(z)

@@ -20,12 +20,17 @@ __device__ __forceinline__ void barrier_arrive(Barrier* barrier) {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
 }
 
-// Arrives on the barrier at the same place in block `rank` of the cluster (which may be this block). It says "I have
-// read", not "I have written": cluster-wide release order would cost a fence of the whole GPU at every arrival.
-__device__ __forceinline__ void barrier_arrive_at(Barrier* barrier, std::uint32_t rank) {
-    std::uint32_t remote;
-    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(shared_address(barrier)), "r"(rank));
-    asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(remote) : "memory");
+// A warp arrives by one lane, after all have met. compute-sanitizer's racecheck follows the arriving lane alone, so for
+// it every lane arrives (-DOCTET_EVERY_LANE_ARRIVES).
+#ifdef OCTET_EVERY_LANE_ARRIVES
+constexpr int warp_arrivals = 32;
+#else
+constexpr int warp_arrivals = 1;
+#endif
+__device__ __forceinline__ bool lane_arrives() { return warp_arrivals == 32 || threadIdx.x % 32 == 0; }
+__device__ __forceinline__ void warp_arrive(Barrier* barrier) {
+    __syncwarp();
+    if (lane_arrives()) barrier_arrive(barrier);
 }
 
 __device__ __forceinline__ void barrier_arrive_expect(Barrier* barrier, std::uint32_t bytes) {

@@ -38,6 +38,12 @@ __device__ __forceinline__ void store_shared(std::uint32_t address, float value)
     asm volatile("st.shared.f32 [%0], %1;" ::"r"(address), "f"(value) : "memory");
 }
 
+__device__ __forceinline__ float load_shared(std::uint32_t address) {
+    float value;
+    asm volatile("ld.shared.f32 %0, [%1];" : "=f"(value) : "r"(address) : "memory");
+    return value;
+}
+
 // Two floats to a pair of bf16, nearest even, `low` in the low half.
 __device__ __forceinline__ std::uint32_t bf16_pair(float low, float high) {
     std::uint32_t pair;

@@ -19,15 +19,13 @@ struct ProductTask {
     int left_row;
     int right_row;
     int right_valid;    // rows that belong to the group (and are stored)
-    int right_width;    // rows loaded and multiplied, a multiple of 32; 0: this block has no tile in this round
-    int reduce_first;   // first element of the reduction
+    int right_width;    // rows loaded and multiplied, a multiple of 32
+    int left_first;     // first element of the reduction in the left operand
+    int right_first;    // and in the right one
     int reduce_length;  // elements of the reduction that belong to the group
-    int blocks;         // of 128 bytes along the reduction, at least 1 where there is a tile
-    int rounds;         // pipeline slots both blocks of the cluster go through: the larger `blocks`; -1: no more tiles
-    int shared_right;   // 1: both blocks of the cluster have the same right rows
-    int unused[2];
+    int blocks;         // of 128 bytes along the reduction, at least 1; -1: no more tiles
 };
-static_assert(sizeof(ProductTask) == 48);
+static_assert(sizeof(ProductTask) == 36);
 
 struct ProductShape {
     const std::int32_t* ends;  // [groups] cumulative end offsets, device
@@ -35,9 +33,10 @@ struct ProductShape {
     int tokens;         // M
     int left_extent;    // output columns: N forward, K wgrad
     int right_extent;   // output rows of a group in wgrad (N); unused in forward
-    int reduce_extent;  // K in forward; columns (padded) or rows (not padded) of the operands in wgrad
+    int left_reduce;    // elements of the reduction in the left operand: K; in wgrad its columns (padded) or rows (not)
+    int right_reduce;   // and in the right one
     bool skip_empty;    // wgrad that adds: an empty group has nothing to add
-    int alignment;      // of the groups' first columns, along_padded_tokens; otherwise 1
+    int left_alignment, right_alignment;  // of the groups' first columns, along_padded_tokens; otherwise 1
     int band;           // right tiles in a band, see tile_order.cuh
 };
 
@@ -46,13 +45,13 @@ class ProductSchedule {
 public:
     __device__ explicit ProductSchedule(const ProductShape& shape)
         : shape_(shape),
-          walk_(shape.ends, shape.groups, shape.tokens, shape.alignment),
+          walk_(shape.ends, shape.groups, shape.tokens, shape.left_alignment, shape.right_alignment),
           left_tiles_(tiles(shape.left_extent, left_tile)) {}
 
-    // Warp-collective; `tile` must ascend. A tile past the end has right_width 0, blocks 0 and rounds -1.
+    // Warp-collective; `tile` must ascend. A tile past the end has blocks -1.
     __device__ ProductTask task(int tile) {
         ProductTask task{};
-        task.rounds = -1;
+        task.blocks = -1;
         GroupRange range;
         const auto tiles_of = [&](int rows) { return right_tiles(rows) * left_tiles_; };
         if (!walk_.seek(tile, tiles_of, range)) return task;
@@ -67,16 +66,19 @@ public:
         task.right_valid = min(height, extent - offset);
         task.right_width = round_up_32(task.right_valid);
         if constexpr (reduction == Reduction::along_k) {
-            task.reduce_first = 0;
-            task.reduce_length = shape_.reduce_extent;
+            task.left_first = task.right_first = 0;
+            task.reduce_length = shape_.left_reduce;
         } else {
-            task.reduce_first = reduction == Reduction::along_tokens ? range.first_row : range.padded_first;
+            task.left_first = reduction == Reduction::along_tokens ? range.first_row : range.left_first;
+            task.right_first = reduction == Reduction::along_tokens ? range.first_row : range.right_first;
             task.reduce_length = range.rows;
             // An empty group's gradient is the product of what lies outside the operands, which reads as zero.
-            if (range.rows == 0) task.reduce_first = shape_.reduce_extent;
+            if (range.rows == 0) {
+                task.left_first = shape_.left_reduce;
+                task.right_first = shape_.right_reduce;
+            }
         }
         task.blocks = max(tiles(task.reduce_length, reduce_tile), 1);
-        task.rounds = task.blocks;
         return task;
     }
 

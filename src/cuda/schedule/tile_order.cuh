@@ -8,11 +8,9 @@ struct TilePlace {
 };
 
 // `right_tiles` x `left_tiles` tiles are visited in bands of about `band` right tiles; inside a band, two left tiles at
-// a time, all the band's right tiles for these two. Tiles 2i and 2i+1 of the whole list run on the two blocks of a
-// cluster: they then share their right rows, which are loaded once for both. With an odd number of left tiles the last
-// left tile has no partner; these singles are put where they keep every other pair on an even index: one of them goes
-// first when the band starts on an odd index. index: of the tile inside the group; first_tile: of the group, among all
-// tiles.
+// a time, all the band's right tiles for these two: blocks that run at the same time then find each other's rows in L2.
+// With an odd number of left tiles the last left tile has no partner; one of these singles goes first where the band
+// starts on an odd index. index: of the tile inside the group; first_tile: of the group, among all tiles.
 __device__ __forceinline__ TilePlace place_tile(int index, int first_tile, int right_tiles, int left_tiles, int band) {
     const int bands = (right_tiles + band - 1) / band;
     const int height = (right_tiles + bands - 1) / bands;

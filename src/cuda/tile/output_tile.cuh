@@ -11,7 +11,9 @@ namespace octet::cuda {
 enum class Output {
     bf16,
     f32,
-    add_f32,  // added to what is in memory, one addition an element
+    // Added to what is in memory, one addition an element:
+    add_f32,     // the old tile is read while the new one is multiplied. For many tiles of little work
+    reduce_f32,  // the copy engine adds in L2. For long reductions: it needs no room for the old tile
 };
 
 // A warpgroup owns out[right, left] for 64 left indices and the tile's right indices: accumulator rows are left,
@@ -22,6 +24,7 @@ enum class Output {
 template <Output output_, int staging_bytes_, int buffers_>
 struct OutputLayout {
     static constexpr Output output = output_;
+    static constexpr bool adds = output == Output::add_f32;
     static constexpr int staging_bytes = staging_bytes_;
     static constexpr int buffers = buffers_;
     static constexpr int element_bytes = output == Output::bf16 ? 2 : 4;
@@ -32,6 +35,7 @@ struct OutputLayout {
     static constexpr int chunk_right = chunk_bytes / (panels * 128);
     static constexpr int panel_bytes = chunk_right * 128;
     static_assert(chunk_right % box_right == 0 && chunk_bytes % 1024 == 0);
+    static_assert(!adds || buffers == 1, "the old tile is there as a whole");
 };
 
 // Staging buffers of one multiplying warpgroup.
@@ -45,13 +49,14 @@ template <class Layout, int right_tile>
 struct OutputStorage {
     alignas(16) float right_scales[right_tile];
     float left_scales[64];
-    ptx::Barrier scales_ready, staged[Layout::buffers], drained[Layout::buffers];
+    ptx::Barrier scales_ready, staged[Layout::buffers],
+        drained[Layout::buffers];  // adds: drained and the old tile is in
 
     __device__ void init() {
-        ptx::barrier_init(&scales_ready, 1);
+        ptx::barrier_init(&scales_ready, ptx::warp_arrivals);
         for (int buffer = 0; buffer < Layout::buffers; ++buffer) {
-            ptx::barrier_init(&staged[buffer], 4);  // warps of the warpgroup
-            ptx::barrier_init(&drained[buffer], 1);
+            ptx::barrier_init(&staged[buffer], 4 * ptx::warp_arrivals);  // warps of the warpgroup
+            ptx::barrier_init(&drained[buffer], Layout::adds ? 1 : ptx::warp_arrivals);
         }
     }
 };
@@ -80,15 +85,14 @@ struct OutputStager {
 #pragma unroll
         for (int column = 0; column < Width; column += 32) {
             if (column % Layout::chunk_right == 0)
-                ptx::barrier_wait(&storage.drained[position.slot], position.phase ^ 1);
+                ptx::barrier_wait(&storage.drained[position.slot], Layout::adds ? position.phase : position.phase ^ 1);
             if (column + 32 < Width) read_scales<Width>(column + 32, next);
             const std::uint32_t chunk = ptx::shared_address(chunks.bytes[position.slot]);
             write<Width>(acc, column, chunk, scales[0], scales[1], left_0, left_8);
             write<Width>(acc, column + 16, chunk, scales[2], scales[3], left_0, left_8);
             if ((column + 32) % Layout::chunk_right == 0 || column + 32 == Width) {
                 ptx::shared_to_async_fence();
-                __syncwarp();
-                if (lane == 0) ptx::barrier_arrive(&storage.staged[position.slot]);
+                ptx::warp_arrive(&storage.staged[position.slot]);
                 position.advance();
             }
 #pragma unroll
@@ -137,7 +141,8 @@ private:
             for (int i = 0; i < 8; ++i) {
                 const int row = line + i / 4 * 8 + 2 * (lane % 4) + i % 2;
                 const int left = warp % 2 * 16 + i / 2 % 2 * 8 + lane / 4;
-                ptx::store_shared(panel + row * 128 + (((left / 4) ^ (row % 8)) << 4) + left % 4 * 4, v[i]);
+                const std::uint32_t place = panel + row * 128 + (((left / 4) ^ (row % 8)) << 4) + left % 4 * 4;
+                ptx::store_shared(place, Layout::adds ? ptx::load_shared(place) + v[i] : v[i]);
             }
         }
     }
@@ -153,6 +158,18 @@ struct OutputDrainer {
     int left_extent;
     RingPosition<Layout::buffers> position{};
     int pending = -1;  // buffer that the engine may still be reading
+
+    // Adds: asks for the old tile, once the engine has read what the buffer held before.
+    __device__ void fetch(int width, int left_row, int right_row, int batch) const {
+        if (threadIdx.x % 32 != 0) return;
+        ptx::Barrier* arrived = &storage.drained[0];
+        const int panels = min(Layout::panels, (left_extent - left_row + Layout::line_left - 1) / Layout::line_left);
+        ptx::barrier_arrive_expect(arrived, max(panels, 0) * width * 128);
+        for (int panel = 0; panel < panels; ++panel)
+            for (int right = 0; right < width; right += Layout::box_right)
+                ptx::tensor_load(const_cast<std::uint8_t*>(chunks.bytes[0]) + panel * Layout::panel_bytes + right * 128,
+                                 map, arrived, left_row + panel * Layout::line_left, right_row + right, batch);
+    }
 
     // Rows from right_valid on belong to somebody else. Where the map clips them (clipped) all is left to the engine;
     // where it does not, a box that would touch them is stored line by line.
@@ -171,12 +188,10 @@ struct OutputDrainer {
                 }
             }
             __syncwarp();
-            if (lane == 0) {
-                ptx::store_commit();
-                if (Layout::buffers > 1 && pending >= 0) {
-                    ptx::store_wait_read<1>();
-                    ptx::barrier_arrive(&storage.drained[pending]);
-                }
+            if (lane == 0) ptx::store_commit();
+            if (Layout::buffers > 1 && pending >= 0) {
+                if (lane == 0) ptx::store_wait_read<1>();
+                ptx::warp_arrive(&storage.drained[pending]);
             }
             pending = position.slot;
             position.advance();
@@ -185,11 +200,10 @@ struct OutputDrainer {
 
     // Waits until the engine has read the last chunk, and gives its buffer back.
     __device__ void finish() {
-        if (threadIdx.x % 32 == 0 && pending >= 0) {
-            ptx::store_wait_read<0>();
-            ptx::barrier_arrive(&storage.drained[pending]);
+        if (pending >= 0) {
+            if (threadIdx.x % 32 == 0) ptx::store_wait_read<0>();
+            if constexpr (!Layout::adds) ptx::warp_arrive(&storage.drained[pending]);
         }
-        __syncwarp();
         pending = -1;
     }
 
@@ -199,7 +213,7 @@ private:
         for (int panel = 0; panel < Layout::panels; ++panel) {
             const int left = left_row + panel * Layout::line_left;
             if (left >= left_extent) break;
-            if constexpr (Layout::output == Output::add_f32)
+            if constexpr (Layout::output == Output::reduce_f32)
                 ptx::tensor_reduce_add(map, lines + panel * Layout::panel_bytes, left, right_row, batch);
             else
                 ptx::tensor_store(map, lines + panel * Layout::panel_bytes, left, right_row, batch);

@@ -1,0 +1,171 @@
+// The feeding warps of the Hopper product kernel: the tile list, and operands and scales into the slots.
+#pragma once
+
+#include "cuda/kernels/product_storage.cuh"
+#include "cuda/ptx/async_copy.cuh"
+#include "cuda/ptx/bulk_tensor.cuh"
+
+namespace octet::cuda {
+
+struct OperandMaps {
+    const CUtensorMap *left, *right, *right_full;
+};
+
+// Warp 1 of the feeding warpgroup: works out the tile list and posts it for everybody else.
+template <class Config>
+__device__ void post_tasks(ProductStorage<Config>& storage, const ProductParameters& parameters) {
+    using Schedule = ProductSchedule<Config::reduction, Config::left_tile, Config::right_tile, Config::reduce_tile>;
+    Schedule schedule(parameters.shape);
+    RingPosition<ProductStorage<Config>::tasks_ahead> position;
+    for (int tile = static_cast<int>(blockIdx.x);; tile += static_cast<int>(gridDim.x)) {
+        const ProductTask task = schedule.task(tile);
+        ptx::barrier_wait(&storage.task_read[position.slot], position.phase ^ 1);
+        if (threadIdx.x % 32 == 0) {
+            storage.tasks[position.slot] = task;
+            ptx::barrier_arrive(&storage.task_posted[position.slot]);
+        }
+        __syncwarp();
+        position.advance();
+        if (task.blocks < 0) return;
+    }
+}
+
+// One thread: asks the copy engine for both operands of a slot.
+template <class Config>
+__device__ __forceinline__ void load_slot(ProductStorage<Config>& storage, const OperandMaps& maps,
+                                          const ProductTask& task, int round, int slot) {
+    ptx::Barrier* arrived = &storage.tiles_arrived[slot];
+    std::uint8_t *left = storage.left[slot], *right = storage.right[slot];
+    const int left_reduce = task.left_first + round * Config::reduce_tile;
+    const int right_reduce = task.right_first + round * Config::reduce_tile;
+    const int right_panels = (task.right_width + 63) / 64;
+    const int right_lines = Config::right_panels ? right_panels * 64 : task.right_width;
+    const int batch = Config::reduction == Reduction::along_k ? task.group : 0;
+    ptx::barrier_arrive_expect(arrived, (Config::left_tile + right_lines) * 128);
+    if constexpr (Config::left_panels) {
+        for (int panel = 0; panel < Config::left_tile / 64; ++panel)
+            ptx::tensor_load(left + panel * Config::panel_bytes, maps.left, arrived, task.left_row + panel * 64, left_reduce,
+                             batch);
+    } else {
+        ptx::tensor_load(left, maps.left, arrived, left_reduce, task.left_row, batch);
+    }
+    if constexpr (Config::right_panels) {
+        for (int panel = 0; panel < right_panels; ++panel)
+            ptx::tensor_load(right + panel * Config::panel_bytes, maps.right, arrived, task.right_row + panel * 64,
+                             right_reduce, 0);
+    } else {
+        if (task.right_width == Config::right_tile) {
+            constexpr int half = Config::right_tile / 2;
+            ptx::tensor_load(right, maps.right_full, arrived, right_reduce, task.right_row, 0);
+            ptx::tensor_load(right + half * 128, maps.right_full, arrived, right_reduce, task.right_row + half, 0);
+        } else {
+            for (int row = 0; row < task.right_width; row += 32)
+                ptx::tensor_load(right + row * 128, maps.right, arrived, right_reduce, task.right_row + row, 0);
+        }
+    }
+}
+
+// One thread: asks the copy engine for the 8-bit rows of a slot.
+template <class Config>
+__device__ __forceinline__ void load_raw_slot(ProductStorage<Config>& storage, const OperandMaps& maps,
+                                              const ProductTask& task, int round, int slot) {
+    ptx::Barrier* arrived = &storage.raw.arrived[slot];
+    std::uint8_t* left = storage.raw.slot[slot];
+    std::uint8_t* right = left + Config::left_tile * Config::raw_line;
+    const int left_reduce = task.left_first + round * Config::reduce_tile;
+    const int right_reduce = task.right_first + round * Config::reduce_tile;
+    ptx::barrier_arrive_expect(arrived, (Config::left_tile + task.right_width) * Config::raw_line);
+    ptx::tensor_load(left, maps.left, arrived, left_reduce, task.left_row,
+                     Config::reduction == Reduction::along_k ? task.group : 0);
+    if (task.right_width == Config::right_tile) {
+        constexpr int half = Config::right_tile / 2;
+        ptx::tensor_load(right, maps.right_full, arrived, right_reduce, task.right_row, 0);
+        ptx::tensor_load(right + half * Config::raw_line, maps.right_full, arrived, right_reduce, task.right_row + half, 0);
+    } else {
+        for (int row = 0; row < task.right_width; row += 32)
+            ptx::tensor_load(right + row * Config::raw_line, maps.right, arrived, right_reduce, task.right_row + row, 0);
+    }
+}
+
+// Blockwise scales, a warp: where this lane's come from is worked out once a tile; every slot is then a few copies.
+template <class Config>
+struct ScaleFeeder {
+    static constexpr bool along_k = Config::reduction == Reduction::along_k;
+    static constexpr int rights = Config::right_tile / 32, lefts = along_k ? 1 : Config::left_tile / 32;
+    const float *right[rights], *left[lefts];  // of the next slot
+    std::int64_t right_step, left_step;        // from block to block
+    unsigned right_valid = 0, left_valid = 0;  // a bit each
+    int lane;
+
+    __device__ ScaleFeeder(const ProductParameters& parameters, const ProductTask& task)
+        : lane(static_cast<int>(threadIdx.x % 32)) {
+        const std::int64_t blocks = parameters.scale_blocks, block = task.left_first / Config::reduce_tile;
+        const bool inside = block < blocks;  // not in an empty group, whose operands lie past the end
+        right_step = along_k ? parameters.shape.tokens : parameters.shape.right_extent;
+        left_step = along_k ? 1 : parameters.shape.left_extent;
+#pragma unroll
+        for (int i = 0; i < rights; ++i) {
+            const bool valid = inside && lane + 32 * i < task.right_valid;
+            right_valid |= (valid ? 1u : 0u) << i;
+            right[i] = parameters.right_scales + (valid ? block * right_step + task.right_row + lane + 32 * i : 0);
+        }
+#pragma unroll
+        for (int i = 0; i < lefts; ++i) {
+            const bool valid =
+                along_k ? lane == 0 : inside && task.left_row + lane + 32 * i < parameters.shape.left_extent;
+            left_valid |= (valid ? 1u : 0u) << i;
+            const std::int64_t first =
+                along_k ? (task.group * static_cast<std::int64_t>((parameters.shape.left_extent + 127) / 128) +
+                           task.left_row / 128) *
+                              blocks
+                        : block * left_step + task.left_row + lane + 32 * i;
+            left[i] = parameters.left_scales + (valid ? first : 0);
+        }
+    }
+
+    __device__ __forceinline__ void load(SlotScales<Config::right_tile>& scales, ptx::Barrier* arrived) {
+#pragma unroll
+        for (int i = 0; i < rights; ++i) {
+            const bool valid = right_valid >> i & 1;
+            ptx::copy_word(&scales.right[scales.place(lane + 32 * i)], right[i], valid);
+            if (valid) right[i] += right_step;
+        }
+#pragma unroll
+        for (int i = 0; i < lefts; ++i) {
+            const bool valid = left_valid >> i & 1;
+            if (!along_k || lane == 0) ptx::copy_word(&scales.left[along_k ? 0 : lane + 32 * i], left[i], valid);
+            if (valid) left[i] += left_step;
+        }
+        ptx::copy_words_arrive(arrived);
+    }
+};
+struct NoScaleFeeder {
+    __device__ NoScaleFeeder(const ProductParameters&, const ProductTask&) {}
+};
+
+// Warp 0 of the feeding warpgroup: one lane keeps the copy engine busy; blockwise, all lanes fetch scales.
+template <class Config>
+__device__ void feed(ProductStorage<Config>& storage, const OperandMaps& maps, const ProductParameters& parameters) {
+    const int lane = static_cast<int>(threadIdx.x % 32);
+    TaskReader<Config> tasks{storage};
+    RingPosition<Config::decoded ? Config::raw_slots : Config::slots> position;
+    while (true) {
+        const ProductTask task = tasks.next();
+        if (task.blocks < 0) return;
+        std::conditional_t<Config::scaled_blocks, ScaleFeeder<Config>, NoScaleFeeder> scale_feeder(parameters, task);
+        for (int round = 0; round < task.blocks; ++round, position.advance()) {
+            if constexpr (Config::decoded) {
+                ptx::barrier_wait(&storage.raw.free[position.slot], position.phase ^ 1);
+                if (lane == 0) load_raw_slot<Config>(storage, maps, task, round, position.slot);
+            } else {
+                ptx::barrier_wait(&storage.tiles_free[position.slot], position.phase ^ 1);
+                if (lane == 0) load_slot<Config>(storage, maps, task, round, position.slot);
+                if constexpr (Config::scaled_blocks)
+                    scale_feeder.load(storage.scales[position.slot], &storage.tiles_arrived[position.slot]);
+            }
+        }
+        __syncwarp();
+    }
+}
+
+}  // namespace octet::cuda

@@ -1,0 +1,204 @@
+// The multiplying warpgroups of the Hopper product kernel.
+#pragma once
+
+#include "cuda/kernels/product_storage.cuh"
+#include "cuda/ptx/warp.cuh"
+#include "cuda/ptx/wgmma.cuh"
+#include "cuda/tile/matrix_descriptor.cuh"
+
+namespace octet::cuda {
+
+// A multiplying warpgroup.
+template <class Config>
+struct Multiplier {
+    ProductStorage<Config>& storage;
+    int half;  // which 64 left rows of the tile
+    OutputStager<typename Config::OutputLayout, Config::right_tile, Config::scaled_rows> output;
+    RingPosition<Config::slots> position{};
+    TaskReader<Config> tasks{storage};
+
+    // Its products are done in all lanes of the warp; nothing was written.
+    __device__ __forceinline__ void release(int slot) const {
+        if (ptx::lane_arrives()) ptx::barrier_arrive(&storage.tiles_free[slot]);
+    }
+
+    // Waits for the slot at `position`. Both warpgroups come here for every slot, so they may wait for each other.
+    __device__ __forceinline__ void await_slot(const ProductTask& task, int round) const {
+        ptx::barrier_wait(&storage.tiles_arrived[position.slot], position.phase);
+        if constexpr (Config::reduction != Reduction::along_k) blank_tail(task, position.slot, round);
+    }
+
+    // Issues the products of the slot at `position`, without waiting for them. What lies past the group's end is not
+    // multiplied at all.
+    template <int Width, bool Accumulate>
+    __device__ __forceinline__ void multiply_slot(float (&acc)[Width / 2], const ProductTask& task, int round) const {
+        const int kept = task.reduce_length - round * Config::reduce_tile;
+        if (Config::reduction == Reduction::along_k || kept > 3 * Config::step)
+            multiply_steps<Width, Accumulate, 4>(acc);
+        else if (kept > 2 * Config::step)
+            multiply_steps<Width, Accumulate, 3>(acc);
+        else if (kept > Config::step)
+            multiply_steps<Width, Accumulate, 2>(acc);
+        else
+            multiply_steps<Width, Accumulate, 1>(acc);
+    }
+
+    // The first `Steps` of the slot's four instructions; whole, because the compiler serializes products in branches.
+    template <int Width, bool Accumulate, int Steps>
+    __device__ __forceinline__ void multiply_steps(float (&acc)[Width / 2]) const {
+        const std::uint8_t* left = storage.left[position.slot] + half * 64 * 128;  // a panel is 64 lines too
+        const std::uint8_t* right = storage.right[position.slot];
+        if constexpr (Accumulate) ptx::wgmma_hold(acc);
+        ptx::wgmma_fence();
+        const std::uint64_t a =
+            Config::left_panels ? mn_major_descriptor(left, Config::panel_bytes) : k_major_descriptor(left);
+        const std::uint64_t b =
+            Config::right_panels ? mn_major_descriptor(right, Config::panel_bytes) : k_major_descriptor(right);
+        constexpr int left_step = Config::left_panels ? 2048 / 16 : 32 / 16;
+        constexpr int right_step = Config::right_panels ? 2048 / 16 : 32 / 16;
+        multiply_step<Width, Accumulate>(acc, a, b);
+#pragma unroll
+        for (int i = 1; i < Steps; ++i) multiply_step<Width, true>(acc, a + i * left_step, b + i * right_step);
+        ptx::wgmma_commit();
+        ptx::wgmma_hold(acc);
+    }
+    template <int Width, bool Accumulate>
+    __device__ __forceinline__ static void multiply_step(float (&acc)[Width / 2], std::uint64_t a, std::uint64_t b) {
+        if constexpr (Config::fp8)
+            ptx::wgmma_fp8<Width, Config::element == Element::e4m3_e5m2, Accumulate>(acc, a, b);
+        else
+            ptx::wgmma_bf16<Width, Config::left_panels, Config::right_panels, Accumulate>(acc, a, b);
+    }
+
+    // Blockwise scales of this lane's accumulators: right of its columns, left of its two rows. In forward a weight
+    // block is a whole left tile: its scale is the same for all and is multiplied in at once.
+    static constexpr bool one_left_scale = Config::reduction == Reduction::along_k;
+    template <int Width>
+    struct BlockScales {
+        float right[Width / 4], left[2];
+    };
+    template <int Width>
+    __device__ __forceinline__ BlockScales<Width> read_scales(const SlotScales<Config::right_tile>& slot) const {
+        const int lane = static_cast<int>(threadIdx.x % 32),
+                  row = half * 64 + static_cast<int>(threadIdx.x / 32 % 4) * 16 + lane / 4;
+        BlockScales<Width> scales;
+        scales.left[0] = slot.left[one_left_scale ? 0 : row];
+        scales.left[1] = one_left_scale ? scales.left[0] : slot.left[row + 8];
+        const auto* right = reinterpret_cast<const float4*>(&slot.right[lane % 4 * slot.stride]);
+        const float factor = one_left_scale ? scales.left[0] : 1.0f;
+#pragma unroll
+        for (int j = 0; j < Width / 16; ++j) {
+            const float4 four = right[j];  // of two columns, and of the two 8 further on
+            scales.right[4 * j] = four.x * factor;
+            scales.right[4 * j + 1] = four.y * factor;
+            scales.right[4 * j + 2] = four.z * factor;
+            scales.right[4 * j + 3] = four.w * factor;
+        }
+        return scales;
+    }
+
+    // The last instruction's part of the reduction may reach past the group's end, where the next group's tokens lie:
+    // made zero in both operands.
+    __device__ __forceinline__ void blank_tail(const ProductTask& task, int slot, int round) const {
+        const int kept = task.reduce_length - round * Config::reduce_tile;
+        const int thread = static_cast<int>(threadIdx.x) - 128;  // of 256
+        if constexpr (Config::right_panels) {
+            if (kept >= Config::reduce_tile || kept % Config::step == 0) return;
+            const int blank_bytes = (Config::step - kept % Config::step) * 128;  // of each panel, a line a token
+            const int right_panels = (task.right_width + 63) / 64;
+            for (int panel = 0; panel < Config::left_tile / 64 + right_panels; ++panel) {
+                std::uint8_t* lines =
+                    panel < Config::left_tile / 64
+                        ? storage.left[slot] + panel * Config::panel_bytes
+                        : storage.right[slot] + (panel - Config::left_tile / 64) * Config::panel_bytes;
+                if (thread * 16 < blank_bytes)
+                    *reinterpret_cast<uint4*>(lines + kept * 128 + thread * 16) = uint4{0, 0, 0, 0};
+            }
+        } else {
+            // Groups start on multiples of 16 bytes at least, and are zero up to there.
+            if constexpr (!Config::fp8) return;
+            const int unit = (kept + 15) / 16;
+            if (kept >= Config::reduce_tile || unit % 2 == 0) return;
+            const auto blank_line = [&](std::uint8_t* lines, int line) {
+                *reinterpret_cast<uint4*>(lines + line * 128 + ((unit ^ (line % 8)) << 4)) = uint4{0, 0, 0, 0};
+            };
+            if (thread < Config::left_tile) blank_line(storage.left[slot], thread);
+            if (thread < task.right_width) blank_line(storage.right[slot], thread);
+        }
+        ptx::shared_to_async_fence();
+        ptx::named_sync(1, 256);
+    }
+
+    // One tile; returns the next task, read while the first products run.
+    template <int Width>
+    __device__ __forceinline__ ProductTask tile(const ProductTask& task) {
+        float acc[Width / 2];
+        ProductTask next;
+        if constexpr (Config::accumulation == Accumulation::fast) {
+            await_slot(task, 0);
+            multiply_slot<Width, false>(acc, task, 0);
+            next = tasks.next();
+            for (int round = 1; round < task.blocks; ++round) {
+                const int previous = position.slot;
+                position.advance();
+                await_slot(task, round);
+                multiply_slot<Width, true>(acc, task, round);
+                ptx::wgmma_wait<1>();
+                release(previous);
+            }
+            ptx::wgmma_wait<0>();
+            ptx::wgmma_hold(acc);
+            release(position.slot);
+            position.advance();
+        } else {
+#pragma unroll
+            for (float& value : acc) value = 0;
+            next = tasks.next();
+            for (int round = 0; round < task.blocks; ++round) {
+                float partial[Width / 2];
+                await_slot(task, round);
+                // The two warpgroups take turns to issue, so that one adds while the other's products run.
+                ptx::named_sync(2 + half, 256);
+                multiply_slot<Width, false>(partial, task, round);
+                ptx::named_arrive(3 - half, 256);
+                BlockScales<Width> scales;
+                if constexpr (Config::scaled_blocks)
+                    scales = read_scales<Width>(storage.scales[position.slot]);  // while the products run
+                ptx::wgmma_wait<0>();
+                ptx::wgmma_hold(partial);
+                release(position.slot);
+                position.advance();
+#pragma unroll
+                for (int i = 0; i < Width / 2; ++i) {
+                    if constexpr (!Config::scaled_blocks)
+                        acc[i] += partial[i];
+                    else if constexpr (one_left_scale)
+                        acc[i] += partial[i] * scales.right[i / 4 * 2 + i % 2];
+                    else
+                        acc[i] += partial[i] * (scales.right[i / 4 * 2 + i % 2] * scales.left[i / 2 % 2]);
+                }
+            }
+        }
+        output.template stage<Width>(acc);
+        return next;
+    }
+
+    // One instance of the main loop per width.
+    template <int Width>
+    __device__ __forceinline__ ProductTask dispatch(const ProductTask& task) {
+        if (task.right_width == Width) return tile<Width>(task);
+        if constexpr (Width > 32)
+            return dispatch<Width - 32>(task);
+        else
+            __trap();
+    }
+
+    __device__ __forceinline__ void run() {
+        if (Config::accumulation != Accumulation::fast && half == 1)
+            ptx::named_arrive(2, 256);  // the first turn is the other's
+        ProductTask task = tasks.next();
+        while (task.blocks >= 0) task = dispatch<Config::right_tile>(task);
+    }
+};
+
+}  // namespace octet::cuda

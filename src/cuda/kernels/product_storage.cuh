@@ -1,0 +1,147 @@
+// What one instance of the Hopper product kernel is made of: its configuration, its arguments and its shared memory.
+#pragma once
+
+#include <type_traits>
+
+#include "cuda/ptx/mbarrier.cuh"
+#include "cuda/schedule/product_tasks.cuh"
+#include "cuda/tile/output_tile.cuh"
+#include "cuda/tile/ring.cuh"
+
+namespace octet::cuda {
+
+enum class Element {
+    e4m3,
+    e4m3_e5m2,  // left e4m3, right e5m2: gradients
+    bf16,
+    mx,  // e4m3 in blocks of 32 with a power of two each; decoded to bf16 on the way
+};
+enum class Accumulation {
+    fast,      // in the tensor cores, through the whole reduction
+    promoted,  // added to f32 registers after every 128 bytes of the reduction
+    blocks,    // the same, each 128 with its own scales (fp8_blockwise)
+};
+
+// How an operand lies in memory.
+enum class Lies {
+    along_reduction,   // the reduction is contiguous
+    across_reduction,  // the rows of the product are; the tensor cores transpose, 16-bit elements only
+};
+
+template <Element element_, Reduction reduction_, Lies left_lies_, Output output_, Accumulation accumulation_,
+          int right_tile_, int slots_>
+struct ProductConfig {
+    static constexpr Element element = element_;
+    static constexpr Reduction reduction = reduction_;
+    static constexpr Output output = output_;
+    static constexpr Accumulation accumulation = accumulation_;
+    static constexpr bool fp8 = element == Element::e4m3 || element == Element::e4m3_e5m2;
+    static constexpr int left_tile = 128;
+    static constexpr int right_tile = right_tile_;
+    static constexpr int element_bytes = fp8 ? 1 : 2;
+    static constexpr int reduce_tile = 128 / element_bytes;  // one swizzled line
+    static constexpr int slots = slots_;
+    // Where shared memory is left for it, a whole bf16 tile of each multiplying warpgroup waits there for its store; a
+    // tile that is added to waits there whole in any case.
+    static constexpr int slot_bytes = (left_tile + right_tile) * 128;
+    static constexpr int raw_slot_bytes = element == Element::mx ? 2 * (left_tile + right_tile) * 64 : 0;
+    static constexpr int spare_bytes =
+        227 * 1024 - slots * slot_bytes - raw_slot_bytes - 4096;  // 4096: barriers, scales, tasks
+    static constexpr bool adds = output == Output::add_f32;
+    static constexpr bool whole_tile_staged = adds || (output == Output::bf16 && spare_bytes >= 2 * right_tile * 128);
+    using OutputLayout = octet::cuda::OutputLayout<output,
+                                                   whole_tile_staged      ? right_tile * (adds ? 256 : 128)
+                                                   : spare_bytes >= 65536 ? 32768
+                                                                          : 16384,
+                                                   whole_tile_staged ? 1 : 2>;
+    // mx: the copy engine fills raw slots, a fourth warpgroup decodes them into the slots.
+    static constexpr bool decoded = element == Element::mx;
+    static constexpr int raw_slots = decoded ? 2 : 0;
+    static constexpr int raw_line = 64;  // bytes: as many e4m3 as a slot's line holds bf16
+    static constexpr int threads = decoded ? 512 : 384;
+    static constexpr int task_readers = decoded ? 15 : 11;  // warps: 1 feeding, 2 storing, 8 multiplying, 4 decoding
+    // On a full slot: decoding warps; the engine, and 32 lanes with scales; the engine.
+    static constexpr int tile_arrivals = decoded                                ? 4 * ptx::warp_arrivals
+                                         : accumulation == Accumulation::blocks ? 33
+                                                                                : 1;
+    static constexpr bool scaled_blocks = accumulation == Accumulation::blocks;
+    static constexpr bool scaled_rows = fp8 && !scaled_blocks;
+    // Operands whose reduction is not contiguous lie in shared memory as panels of 64 along the rows.
+    static constexpr bool left_panels = left_lies_ == Lies::across_reduction;
+    static constexpr bool right_panels = reduction == Reduction::along_tokens;
+    static constexpr int panel_bytes = 64 * 128;
+    static constexpr int step = reduce_tile / 4;  // of the reduction, one instruction
+
+    static_assert(right_tile % 32 == 0 && right_tile <= 256 && (right_tile % 64 == 0 || !right_panels));
+    static_assert(!right_panels || left_panels, "tokens as rows: of both operands");
+    static_assert(!left_panels || (element == Element::bf16 && accumulation == Accumulation::fast),
+                  "the tensor cores transpose 16-bit operands only");
+    static_assert(!decoded || accumulation == Accumulation::fast);
+    static_assert(accumulation == Accumulation::fast || right_tile <= 192,
+                  "two sets of accumulators must fit the registers");
+    static_assert(!scaled_blocks || fp8);
+};
+
+struct ProductParameters {
+    ProductShape shape;
+    const float* left_scales;   // rows: [groups, left_extent]
+    const float* right_scales;  // rows: [tokens] forward; [groups, right_extent] wgrad
+    const std::uint8_t*
+        left_exponents;  // mx: [groups, left_extent, scale_blocks] forward, [left_extent, scale_blocks] wgrad
+    const std::uint8_t* right_exponents;  // mx: [tokens, scale_blocks] forward, [right_extent, scale_blocks] wgrad
+    int scale_blocks;  // blocks: left_scales [groups, ceil(left_extent / 128), scale_blocks] and right_scales
+                       // [scale_blocks, tokens] forward; [scale_blocks, left_extent] and [scale_blocks, right_extent]
+                       // wgrad
+    void* out;         // [tokens, left_extent] forward; [groups, right_extent, left_extent] wgrad
+};
+
+// The scales of one slot, blockwise. A lane of the tensor cores' layout owns columns 8j + 2q and 8j + 2q + 1 for its q
+// = lane % 4: its scales lie beside each other, and the four q's in different banks.
+template <int right_tile>
+struct SlotScales {
+    static constexpr int stride = right_tile / 4 + 4;
+    alignas(16) float right[4 * stride];
+    float left[128];
+    __device__ static int place(int column) { return column % 8 / 2 * stride + column / 8 * 2 + column % 2; }
+};
+
+// Undecoded slots; nothing where there are none.
+template <int slots, int bytes>
+struct RawSlots {
+    alignas(1024) std::uint8_t slot[slots][bytes];
+    ptx::Barrier arrived[slots], free[slots];
+};
+template <int bytes>
+struct RawSlots<0, bytes> {};
+
+template <class Config>
+struct ProductStorage {
+    static constexpr int tasks_ahead = 4;
+    alignas(1024) std::uint8_t left[Config::slots][Config::left_tile * 128];
+    alignas(1024) std::uint8_t right[Config::slots][Config::right_tile * 128];
+    OutputChunks<typename Config::OutputLayout> chunks[2];  // per multiplying warpgroup
+    RawSlots<Config::raw_slots, (Config::left_tile + Config::right_tile) * Config::raw_line> raw;
+    OutputStorage<typename Config::OutputLayout, Config::right_tile> output[2];
+    std::conditional_t<Config::scaled_blocks, SlotScales<Config::right_tile>, std::uint8_t> scales[Config::slots];
+    alignas(16) ProductTask tasks[tasks_ahead];
+    ptx::Barrier tiles_arrived[Config::slots], tiles_free[Config::slots];
+    ptx::Barrier task_posted[tasks_ahead], task_read[tasks_ahead];
+};
+
+// A warp's way through the tile list.
+template <class Config>
+struct TaskReader {
+    ProductStorage<Config>& storage;
+    RingPosition<ProductStorage<Config>::tasks_ahead> position{};
+
+    // The next task; blocks is -1 when there are no more.
+    __device__ __forceinline__ ProductTask next() {
+        ptx::barrier_wait(&storage.task_posted[position.slot], position.phase);
+        const ProductTask task = storage.tasks[position.slot];
+        ptx::warp_arrive(&storage.task_read[position.slot]);
+        position.advance();
+        return task;
+    }
+};
+
+}  // namespace octet::cuda

@@ -1,0 +1,53 @@
+// The storing warps of the Hopper product kernel.
+#pragma once
+
+#include "cuda/kernels/product_storage.cuh"
+
+namespace octet::cuda {
+
+// A warp of the feeding warpgroup for each multiplying one: fetches the tile's scales while it is multiplied, stores it
+// after.
+template <class Config>
+__device__ void store_tiles(ProductStorage<Config>& storage, const ProductParameters& parameters,
+                            const CUtensorMap* out_map, int half) {
+    constexpr bool along_k = Config::reduction == Reduction::along_k;
+    auto& shared = storage.output[half];
+    const int lane = static_cast<int>(threadIdx.x % 32), left_extent = parameters.shape.left_extent;
+    OutputDrainer<typename Config::OutputLayout, Config::right_tile> drainer{shared, storage.chunks[half], out_map,
+                                                                             parameters.out, left_extent};
+    TaskReader<Config> tasks{storage};
+    ProductTask task = tasks.next();
+    for (bool first = true; task.blocks >= 0 || !first; first = false) {
+        // Asked for before waiting on the engine, posted after: neither wait holds up the multiplying warpgroup.
+        float left_scales[2], right_scales[Config::right_tile / 32];
+        if (Config::scaled_rows && task.blocks >= 0) {
+            const int scale_row = task.left_row + half * 64 + lane;
+            const float* left = parameters.left_scales + static_cast<std::int64_t>(task.group) * left_extent + scale_row;
+            const float* right = parameters.right_scales + task.right_row + lane +
+                                 (along_k ? 0 : static_cast<std::int64_t>(task.group) * parameters.shape.right_extent);
+#pragma unroll
+            for (int i = 0; i < 2; ++i) left_scales[i] = scale_row + i * 32 < left_extent ? __ldg(left + i * 32) : 0;
+#pragma unroll
+            for (int i = 0; i < Config::right_tile / 32; ++i)
+                right_scales[i] = lane + i * 32 < task.right_valid ? __ldg(right + i * 32) : 0;
+        }
+        if (!first) drainer.finish();
+        if (task.blocks < 0) break;
+        const int left_row = task.left_row + half * 64;
+        if constexpr (Config::adds) drainer.fetch(task.right_width, left_row, task.right_row, task.group);
+        if constexpr (Config::scaled_rows) {
+            // The previous tile was staged, so its scales have been read.
+#pragma unroll
+            for (int i = 0; i < 2; ++i) shared.left_scales[lane + i * 32] = left_scales[i];
+#pragma unroll
+            for (int i = 0; i < Config::right_tile / 32; ++i) shared.right_scales[lane + i * 32] = right_scales[i];
+            ptx::warp_arrive(&shared.scales_ready);
+        }
+        drainer.template drain<!along_k>(task.right_width, left_row, task.right_row, task.right_valid,
+                                         along_k ? 0 : task.group);
+        task = tasks.next();
+    }
+    if (lane == 0) ptx::store_wait_all();
+}
+
+}  // namespace octet::cuda

@@ -1,0 +1,76 @@
+// fp8_rowwise and fp8_blockwise products of one pair of element types.
+#pragma once
+
+#include "cuda/launch/product_kernels.hpp"
+#include "cuda/launch/product_launch.cuh"
+
+namespace octet::cuda {
+
+// Token-grouped (forward and dgrad): left = weights, right = tokens.
+template <Element element, Output output, Accumulation accumulation>
+void launch_fp8_instance(const TokenGroupedProduct& p, const ProductPlan& plan, cudaStream_t stream) {
+    const int tile = plan.right_tile;
+    const auto map = [](const char* what, const void* data, std::int64_t batches, std::int64_t rows,
+                        std::int64_t columns, int box_rows) {
+        return make_tensor_map({what, data, CU_TENSOR_MAP_DATA_TYPE_UINT8, 1, batches, rows, columns, box_rows, 128});
+    };
+    const ProductMaps maps = {map("w", p.w, p.e, p.n, p.k, 128), map("a", p.a, 1, p.m, p.k, 32),
+                              map("a", p.a, 1, p.m, p.k, tile / 2), make_output_map(p.output, p.out, 1, p.m, p.n)};
+    launch_product<element, Reduction::along_k, output, accumulation>(maps, parameters_of(p, plan), plan,
+                                                                      most_tiles(p, tile), stream);
+}
+
+template <Element element>
+void launch_fp8_as(const TokenGroupedProduct& p, const ProductPlan& plan, cudaStream_t stream) {
+    const auto launch_accumulation = [&]<Accumulation accumulation>() {
+        if (p.output == ProductOutput::bf16)
+            launch_fp8_instance<element, Output::bf16, accumulation>(p, plan, stream);
+        else
+            launch_fp8_instance<element, Output::f32, accumulation>(p, plan, stream);
+    };
+    if (p.recipe == ProductRecipe::fp8_blockwise)
+        launch_accumulation.template operator()<Accumulation::blocks>();
+    else if (p.accumulation == ProductAccumulation::fast)
+        launch_accumulation.template operator()<Accumulation::fast>();
+    else
+        launch_accumulation.template operator()<Accumulation::promoted>();
+}
+
+// wgrad: left = activations [K, P], right = gradients [N, P], tokens contiguous in both.
+template <Element element, Output output, Accumulation accumulation>
+void launch_fp8_instance(const WeightGradientProduct& p, const ProductPlan& plan, cudaStream_t stream) {
+    const int tile = plan.right_tile;
+    const auto map = [](const char* what, const void* data, std::int64_t rows, std::int64_t columns, int box_rows) {
+        return make_tensor_map({what, data, CU_TENSOR_MAP_DATA_TYPE_UINT8, 1, 1, rows, columns, box_rows, 128});
+    };
+    const ProductMaps maps = {map("a", p.a, p.k, p.a_padded, 128), map("dy", p.dy, p.n, p.dy_padded, 32),
+                              map("dy", p.dy, p.n, p.dy_padded, tile / 2),
+                              make_output_map(p.output, p.dw, p.e, p.n, p.k)};
+    launch_product<element, Reduction::along_padded_tokens, output, accumulation>(maps, parameters_of(p, plan), plan,
+                                                                                  most_tiles(p, tile), stream);
+}
+
+template <Element element, Accumulation accumulation>
+void launch_fp8_output(const WeightGradientProduct& p, const ProductPlan& plan, cudaStream_t stream) {
+    switch (p.output) {
+        case ProductOutput::bf16: return launch_fp8_instance<element, Output::bf16, accumulation>(p, plan, stream);
+        case ProductOutput::f32: return launch_fp8_instance<element, Output::f32, accumulation>(p, plan, stream);
+        case ProductOutput::add_f32:
+            if constexpr (accumulation == Accumulation::fast)
+                if (plan.right_tile == 256)
+                    return launch_fp8_instance<element, Output::reduce_f32, accumulation>(p, plan, stream);
+            return launch_fp8_instance<element, Output::add_f32, accumulation>(p, plan, stream);
+    }
+}
+
+template <Element element>
+void launch_fp8_as(const WeightGradientProduct& p, const ProductPlan& plan, cudaStream_t stream) {
+    if (p.recipe == ProductRecipe::fp8_blockwise)
+        launch_fp8_output<element, Accumulation::blocks>(p, plan, stream);
+    else if (p.accumulation == ProductAccumulation::fast)
+        launch_fp8_output<element, Accumulation::fast>(p, plan, stream);
+    else
+        launch_fp8_output<element, Accumulation::promoted>(p, plan, stream);
+}
+
+}  // namespace octet::cuda
