@@ -17,7 +17,9 @@ __device__ void store_tiles(ProductStorage<Config>& storage, const ProductParame
                                                                              parameters.out, left_extent};
     TaskReader<Config> tasks{storage};
     ProductTask task = tasks.next();
-    for (bool first = true; task.blocks >= 0 || !first; first = false) {
+    // NOTES: one test of `blocks`, inside the loop. With another in front of it, ptxas 13.0 takes the first for all of
+    // them and the warp never leaves.
+    for (bool first = true;; first = false) {
         // Asked for before waiting on the engine, posted after: neither wait holds up the multiplying warpgroup.
         float left_scales[2], right_scales[Config::right_tile / 32];
         if (Config::scaled_rows && task.blocks >= 0) {
