@@ -56,8 +56,7 @@ extern "C" const char* octet_wgrad_product(int recipe, int accumulation, int out
                                            const float* dy_inverse, const void* a, const float* a_inverse,
                                            const int* ends, void* dw, long long m, long long n, long long k,
                                            long long e, long long dy_padded, long long a_padded, long long dy_alignment,
-                                           long long a_alignment, int planned, int band,
-                                           void* stream) {
+                                           long long a_alignment, int planned, int band, void* stream) {
     return guarded([&] {
         WeightGradientProduct p{static_cast<ProductRecipe>(recipe),
                                 static_cast<ProductAccumulation>(accumulation),

@@ -4,7 +4,7 @@
 
 Environment: PLANS (JSON rows of name, fast, 1, right_tile * 1000 + slots * 100 + band; default: what the library chooses), OPS, SPLITS
 (uneven, skewed), SHAPES (of the nine, by number, as 3,4), SKIP (variant names), TIME_LIMIT seconds. Slow variants in the rotation let the chip cool: leave them out with SKIP to
-see the others as they run under load. Other modes: repeat (300 repetitions), large (over 2^31 elements), power, profile.
+see the others as they run under load. Other modes: repeat (1000 repetitions), large (over 2^31 elements), power, profile.
 
 Prints a line per case, writes products.json into $OUT or the current folder, exits 1 when a check fails."""
 import ctypes, json, math, os, statistics, subprocess, sys, time
@@ -198,8 +198,8 @@ if "check" in modes:
     ref = (A.view(f8).double() * e8(sa)) @ (W[0].view(f8).double() * e8(sw[0])).t()
     fine = ~ref.isnan()
     expect(bool((out.isnan() == ref.isnan()).all()) and rel(out[fine], ref[fine]) < 1e-5, f"mxfp8 special values: error {rel(out[fine], ref[fine]):.1e}, {int(ref.isnan().sum())} NaN")
-    check_token(65536, 256, 512, [128] * 512, reps=300 if "repeat" in modes else 30, configs=((0, 0),))
-    check_wgrad(65536, 256, 256, [128] * 512, reps=300 if "repeat" in modes else 30, configs=((0, 0),))
+    check_token(65536, 256, 512, [128] * 512, reps=1000 if "repeat" in modes else 30, configs=((0, 0),))
+    check_wgrad(65536, 256, 256, [128] * 512, reps=1000 if "repeat" in modes else 30, configs=((0, 0),))
     try:
         token(torch.zeros(16, 24, device=dev).to(f8), torch.ones(16, device=dev), torch.zeros(1, 16, 24, device=dev).to(f8), torch.ones(1, 16, device=dev), ends_of([16]), torch.zeros(16, 16, device=dev, dtype=bf16), planned=1, band=256308)
         expect(False, "K = 24 is refused")

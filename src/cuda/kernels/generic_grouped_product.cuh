@@ -70,13 +70,14 @@ __global__ void __launch_bounds__(generic_threads)
             }
         };
         // Never past the operands, whatever the offsets say.
-        const int length = min(task.reduce_length,
-                               min(shape.left_reduce - task.left_first, shape.right_reduce - task.right_first));
+        const int length =
+            min(task.reduce_length, min(shape.left_reduce - task.left_first, shape.right_reduce - task.right_first));
         float acc[4][4] = {};  // [right][left]
         for (int done = 0; done < length; done += generic_steps) {
             const int steps = length - done;
             __syncthreads();
-            fill(left_tile, product.left, task.left_row, shape.left_extent - task.left_row, task.left_first + done, steps);
+            fill(left_tile, product.left, task.left_row, shape.left_extent - task.left_row, task.left_first + done,
+                 steps);
             fill(right_tile, product.right, task.right_row, task.right_valid, task.right_first + done, steps);
             __syncthreads();
 #pragma unroll

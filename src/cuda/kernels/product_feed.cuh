@@ -44,8 +44,8 @@ __device__ __forceinline__ void load_slot(ProductStorage<Config>& storage, const
     ptx::barrier_arrive_expect(arrived, (Config::left_tile + right_lines) * 128);
     if constexpr (Config::left_panels) {
         for (int panel = 0; panel < Config::left_tile / 64; ++panel)
-            ptx::tensor_load(left + panel * Config::panel_bytes, maps.left, arrived, task.left_row + panel * 64, left_reduce,
-                             batch);
+            ptx::tensor_load(left + panel * Config::panel_bytes, maps.left, arrived, task.left_row + panel * 64,
+                             left_reduce, batch);
     } else {
         ptx::tensor_load(left, maps.left, arrived, left_reduce, task.left_row, batch);
     }
@@ -80,10 +80,12 @@ __device__ __forceinline__ void load_raw_slot(ProductStorage<Config>& storage, c
     if (task.right_width == Config::right_tile) {
         constexpr int half = Config::right_tile / 2;
         ptx::tensor_load(right, maps.right_full, arrived, right_reduce, task.right_row, 0);
-        ptx::tensor_load(right + half * Config::raw_line, maps.right_full, arrived, right_reduce, task.right_row + half, 0);
+        ptx::tensor_load(right + half * Config::raw_line, maps.right_full, arrived, right_reduce, task.right_row + half,
+                         0);
     } else {
         for (int row = 0; row < task.right_width; row += 32)
-            ptx::tensor_load(right + row * Config::raw_line, maps.right, arrived, right_reduce, task.right_row + row, 0);
+            ptx::tensor_load(right + row * Config::raw_line, maps.right, arrived, right_reduce, task.right_row + row,
+                             0);
     }
 }
 

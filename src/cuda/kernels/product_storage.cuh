@@ -50,7 +50,7 @@ struct ProductConfig {
     static constexpr bool adds = output == Output::add_f32;
     static constexpr bool whole_tile_staged = adds || (output == Output::bf16 && spare_bytes >= 2 * right_tile * 128);
     using OutputLayout = octet::cuda::OutputLayout<output,
-                                                   whole_tile_staged      ? right_tile * (adds ? 256 : 128)
+                                                   whole_tile_staged      ? right_tile*(adds ? 256 : 128)
                                                    : spare_bytes >= 65536 ? 32768
                                                                           : 16384,
                                                    whole_tile_staged ? 1 : 2>;

@@ -24,7 +24,8 @@ __device__ void store_tiles(ProductStorage<Config>& storage, const ProductParame
         float left_scales[2], right_scales[Config::right_tile / 32];
         if (Config::scaled_rows && task.blocks >= 0) {
             const int scale_row = task.left_row + half * 64 + lane;
-            const float* left = parameters.left_scales + static_cast<std::int64_t>(task.group) * left_extent + scale_row;
+            const float* left =
+                parameters.left_scales + static_cast<std::int64_t>(task.group) * left_extent + scale_row;
             const float* right = parameters.right_scales + task.right_row + lane +
                                  (along_k ? 0 : static_cast<std::int64_t>(task.group) * parameters.shape.right_extent);
 #pragma unroll

@@ -65,10 +65,11 @@ struct WeightGradientProduct {
     const std::int32_t* ends = nullptr;  // [E] cumulative end offsets
     void* dw = nullptr;                  // [E, N, K]; an empty group's part becomes zero (add_f32: is left as it is)
     std::int64_t m = 0, n = 0, k = 0, e = 0;
-    std::int64_t dy_padded = 0, a_padded = 0;           // P: columns of dy and of a; not bf16
-    const void* dy_scale = nullptr;                    // mxfp8 [N, P/32] e8m0
-    const void* a_scale = nullptr;                     // mxfp8 [K, P/32] e8m0
-    std::int64_t dy_alignment = 128, a_alignment = 128;  // not bf16; fp8_blockwise: multiples of 128, mxfp8: of 32; equal
+    std::int64_t dy_padded = 0, a_padded = 0;  // P: columns of dy and of a; not bf16
+    const void* dy_scale = nullptr;            // mxfp8 [N, P/32] e8m0
+    const void* a_scale = nullptr;             // mxfp8 [K, P/32] e8m0
+    std::int64_t dy_alignment = 128,
+                 a_alignment = 128;                    // not bf16; fp8_blockwise: multiples of 128, mxfp8: of 32; equal
     ProductElements elements = ProductElements::e4m3;  // fp8_rowwise and fp8_blockwise; e5m2_gradients: dy is e5m2
 };
 

@@ -34,10 +34,10 @@ struct GenericProduct {
     GenericOperand left{}, right{};
     const std::int32_t* ends = nullptr;  // [E], device
     std::int64_t experts = 0;
-    std::int64_t tokens = 0;         // rows that the offsets may reach
-    std::int64_t left_extent = 0;    // columns of the output
-    std::int64_t right_extent = 0;   // wgrad: rows of a group's output
-    std::int64_t left_reduce = 0, right_reduce = 0;  // K, or the tokens (or padded columns) of each operand
+    std::int64_t tokens = 0;                               // rows that the offsets may reach
+    std::int64_t left_extent = 0;                          // columns of the output
+    std::int64_t right_extent = 0;                         // wgrad: rows of a group's output
+    std::int64_t left_reduce = 0, right_reduce = 0;        // K, or the tokens (or padded columns) of each operand
     std::int64_t left_alignment = 1, right_alignment = 1;  // of the groups' first columns, along_padded_tokens
     void* out = nullptr;
     GenericOutput output = GenericOutput::bf16;

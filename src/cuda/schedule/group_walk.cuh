@@ -7,11 +7,11 @@ namespace octet::cuda {
 
 struct GroupRange {
     int group;
-    int first_row;     // of the group, among all tokens
-    int rows;          // may be 0
+    int first_row;    // of the group, among all tokens
+    int rows;         // may be 0
     int left_first;   // first column of the group in the left operand, where every group starts on a multiple of its
     int right_first;  // alignment, and in the right one
-    int first_tile;    // of the group, among all tiles
+    int first_tile;   // of the group, among all tiles
 };
 
 // One warp walks the groups 32 at a time, a group a lane; tiles must be asked for in ascending order. Offsets outside

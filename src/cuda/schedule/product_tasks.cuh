@@ -30,14 +30,14 @@ static_assert(sizeof(ProductTask) == 36);
 struct ProductShape {
     const std::int32_t* ends;  // [groups] cumulative end offsets, device
     int groups;
-    int tokens;         // M
-    int left_extent;    // output columns: N forward, K wgrad
-    int right_extent;   // output rows of a group in wgrad (N); unused in forward
-    int left_reduce;    // elements of the reduction in the left operand: K; in wgrad its columns (padded) or rows (not)
-    int right_reduce;   // and in the right one
-    bool skip_empty;    // wgrad that adds: an empty group has nothing to add
+    int tokens;        // M
+    int left_extent;   // output columns: N forward, K wgrad
+    int right_extent;  // output rows of a group in wgrad (N); unused in forward
+    int left_reduce;   // elements of the reduction in the left operand: K; in wgrad its columns (padded) or rows (not)
+    int right_reduce;  // and in the right one
+    bool skip_empty;   // wgrad that adds: an empty group has nothing to add
     int left_alignment, right_alignment;  // of the groups' first columns, along_padded_tokens; otherwise 1
-    int band;           // right tiles in a band, see tile_order.cuh
+    int band;                             // right tiles in a band, see tile_order.cuh
 };
 
 template <Reduction reduction, int left_tile, int right_tile, int reduce_tile>
