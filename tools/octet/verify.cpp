@@ -1,5 +1,5 @@
 // octet verify: every operation of a backend against the scalar oracle, byte for byte.
-#include <fmt/core.h>
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -23,6 +23,7 @@ struct VerifyArguments {
     std::uint64_t seed = 1;
     int cases = 100;
     int threads = 0;
+    int repeat = 1;
     std::vector<std::string> ops;
 };
 
@@ -57,13 +58,19 @@ std::int64_t first_difference(const Tensor& a, const Tensor& b) {
     return -1;
 }
 
-// Makes the case's call into poisoned outputs on a device, and brings them back.
-std::vector<Tensor> outputs_of(const OpCase& op_case, Device device, Execution on) {
+std::vector<Tensor> poisoned_outputs(const OpCase& op_case) {
     std::vector<Tensor> outputs;
     for (const Tensor& like : op_case.outputs) {
         outputs.emplace_back(like.format(), like.extents());
         std::fill_n(outputs.back().as<std::uint8_t>(), outputs.back().bytes(), poison);
     }
+    return outputs;
+}
+
+// Makes the case's call into poisoned outputs on a device, and brings them back. Called `repeat` times, each into fresh
+// poison, it must give the same bits each time.
+std::vector<Tensor> outputs_of(const OpCase& op_case, Device device, Execution on, int repeat = 1) {
+    std::vector<Tensor> outputs = poisoned_outputs(op_case);
     std::vector<DeviceMemory> memory;
     const auto on_device = [&](const void* from, std::size_t bytes) {
         memory.emplace_back(device, bytes);
@@ -80,19 +87,31 @@ std::vector<Tensor> outputs_of(const OpCase& op_case, Device device, Execution o
                                   device);
     const auto count = static_cast<std::int64_t>(op_case.ends.size());
     const void* ends = on_device(op_case.ends.data(), op_case.ends.size() * sizeof(std::int32_t));
-    op_case.call(input_views, output_views, {static_cast<const std::int32_t*>(ends), count, device}, on);
-    synchronize(device);
-    for (std::size_t i = 0; i < outputs.size(); ++i)
-        memory[first_output + i].download(outputs[i].as<char>(), outputs[i].bytes());
+    const auto call_into = [&](std::vector<Tensor>& results) {
+        op_case.call(input_views, output_views, {static_cast<const std::int32_t*>(ends), count, device}, on);
+        synchronize(device);
+        for (std::size_t i = 0; i < results.size(); ++i)
+            memory[first_output + i].download(results[i].as<char>(), results[i].bytes());
+    };
+    call_into(outputs);
+    for (int repetition = 1; repetition < repeat; ++repetition) {
+        std::vector<Tensor> again = poisoned_outputs(op_case);
+        for (std::size_t i = 0; i < again.size(); ++i)
+            memory[first_output + i].upload(again[i].as<char>(), again[i].bytes());
+        call_into(again);
+        for (std::size_t i = 0; i < again.size(); ++i)
+            if (!std::equal(again[i].as<char>(), again[i].as<char>() + again[i].bytes(), outputs[i].as<char>()))
+                fail(Status::internal, "call ", repetition + 1, " gave other bits in output ", i, " than the first");
+    }
     return outputs;
 }
 
 // An empty string when the backend agrees with the oracle; otherwise what differs.
-std::string check(const OpCase& op_case, Device device, const Execution& on) {
+std::string check(const OpCase& op_case, Device device, const Execution& on, int repeat) {
     const std::vector<Tensor> expected = outputs_of(op_case, {}, {.backend = Backend::reference});
     std::vector<Tensor> given;
     try {
-        given = outputs_of(op_case, device, on);
+        given = outputs_of(op_case, device, on, repeat);
     } catch (const std::exception& error) {
         return fmt::format("it failed: {}", error.what());
     }
@@ -114,14 +133,14 @@ std::string check(const OpCase& op_case, Device device, const Execution& on) {
 
 // The same for a product, whose f32 accumulation has a bound and not one result. "skip" where the backend says that it
 // does not serve the combination.
-std::string check_product(const std::string& op, Random& random, Device device, const Execution& on,
+std::string check_product(const std::string& op, Random& random, Device device, const Execution& on, int repeat,
                           std::string& text) {
     const ProductCase product = random_product_case(op, random);
     text = product.op_case.text;
     const std::vector<Tensor> expected = outputs_of(product.op_case, {}, {.backend = Backend::reference});
     std::vector<Tensor> given;
     try {
-        given = outputs_of(product.op_case, device, on);
+        given = outputs_of(product.op_case, device, on, repeat);
     } catch (const Error& error) {
         if (error.status() == Status::unsupported) return "skip";
         return fmt::format("it failed: {}", error.what());
@@ -129,35 +148,44 @@ std::string check_product(const std::string& op, Random& random, Device device, 
     return compare_products(product, device, given[0], expected[0], poison);
 }
 
-std::string check_any(const std::string& op, bool is_product, Random& random, Device device, const Execution& on,
+bool is_one_of(const std::string& op, const std::vector<std::string>& names) {
+    return std::find(names.begin(), names.end(), op) != names.end();
+}
+
+std::string check_any(const std::string& op, Random& random, Device device, const Execution& on, int repeat,
                       std::string& text) {
     if (op == linear_op) return check_linear(random, device, on, text);
-    if (is_product) return check_product(op, random, device, on, text);
-    const std::vector<std::string> tokens = token_op_names();
-    const bool is_token = std::find(tokens.begin(), tokens.end(), op) != tokens.end();
-    const OpCase op_case = is_token ? random_token_case(op, random) : random_case(op, random);
+    if (is_one_of(op, product_op_names())) return check_product(op, random, device, on, repeat, text);
+    const OpCase op_case = is_one_of(op, token_op_names()) ? random_token_case(op, random) : random_case(op, random);
     text = op_case.text;
-    return check(op_case, device, on);
+    return check(op_case, device, on, repeat);
+}
+
+std::vector<std::string> known_ops() {
+    std::vector<std::string> ops = op_names();
+    for (const std::vector<std::string>& more : {token_op_names(), product_op_names(), {linear_op}})
+        ops.insert(ops.end(), more.begin(), more.end());
+    return ops;
+}
+
+// What was asked for, or everything there is.
+std::vector<std::string> chosen_ops(const std::vector<std::string>& asked) {
+    const std::vector<std::string> known = known_ops();
+    for (const std::string& op : asked)
+        if (!is_one_of(op, known))
+            fail(Status::invalid_argument, "unknown operation '", op, "'; known: ", fmt::format("{}", fmt::join(known, ", ")));
+    return asked.empty() ? known : asked;
 }
 
 int verify(const VerifyArguments& arguments) {
     const Device device = parse_device(arguments.device);
-    const std::vector<std::string> products = product_op_names();
-    std::vector<std::string> ops = arguments.ops;
-    if (ops.empty()) {
-        ops = op_names();
-        const std::vector<std::string> tokens = token_op_names();
-        ops.insert(ops.end(), tokens.begin(), tokens.end());
-        ops.insert(ops.end(), products.begin(), products.end());
-        ops.push_back(linear_op);
-    }
+    const std::vector<std::string> ops = chosen_ops(arguments.ops);
     const bool live = isatty(STDERR_FILENO);
     Table table({"operation", "cases", "wrong", "not served", "seconds"});
     std::vector<std::string> failures;
     int total = 0, wrong_total = 0, skipped_total = 0;
     for (const std::string& op : ops) {
         const auto begin = std::chrono::steady_clock::now();
-        const bool is_product = std::find(products.begin(), products.end(), op) != products.end();
         int wrong = 0, skipped = 0;
         for (int i = 0; i < arguments.cases; ++i) {
             if (live && i % 10 == 0) fmt::print(stderr, "\r{} {}/{}          ", op, i, arguments.cases);
@@ -166,7 +194,7 @@ int verify(const VerifyArguments& arguments) {
             Execution on;  // automatic: the device's own backend
             on.threads = arguments.threads ? arguments.threads : 1 + i % 3;
             std::string text;
-            const std::string difference = check_any(op, is_product, random, device, on, text);
+            const std::string difference = check_any(op, random, device, on, arguments.repeat, text);
             if (difference == "skip") ++skipped;
             if (difference.empty() || difference == "skip") continue;
             ++wrong;
@@ -203,7 +231,7 @@ void check_before_timing(Device device, int cases) {
         for (int i = 0; i < cases; ++i) {
             Random random(static_cast<std::uint64_t>(7919 + i));
             std::string text;
-            const std::string difference = check_any(op, false, random, device, {}, text);
+            const std::string difference = check_any(op, random, device, {}, 1, text);
             if (!difference.empty())
                 fail(Status::internal, op, " (", text, ") does not agree with the scalar oracle: ", difference,
                      "; nothing was timed. Run 'octet verify'");
@@ -224,6 +252,9 @@ void add_verify(CLI::App& program, Chosen& chosen) {
     command->add_option("--threads", arguments->threads, "CPU threads; 0 tries one to three in turn")
         ->capture_default_str()
         ->check(CLI::Range(0, 1024));
+    command->add_option("--repeat", arguments->repeat, "Make each call this often: all must give the same bits")
+        ->capture_default_str()
+        ->check(CLI::Range(1, 1000000));
     command->add_option("--op", arguments->ops, "Only these operations (may be repeated)");
     command->footer(
         "Random shapes, groups, options and values, NaN, infinity, zeros and subnormals among them; outputs are\n"
