@@ -72,6 +72,21 @@ OCTET_GPU Eight<In> zero_eight() {
     return x;
 }
 
+// The first `count` of eight elements; the others become zero.
+template <class In>
+OCTET_GPU Eight<In> first_of(const Eight<In>& x, i32 count) {
+    Eight<In> kept = zero_eight<In>();
+    OCTET_UNROLL
+    for (int i = 0; i < 8; ++i) {
+        if (i >= count) continue;
+        if constexpr (In::words == 4)
+            kept.word[i >> 1] |= x.word[i >> 1] & (i & 1 ? 0xFFFF0000u : 0x0000FFFFu);
+        else
+            kept.word[i] = x.word[i];
+    }
+    return kept;
+}
+
 // Element-wise largest magnitudes of some eights.
 template <class In>
 struct Magnitudes {

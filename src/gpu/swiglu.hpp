@@ -139,11 +139,17 @@ private:
             }
             OCTET_UNROLL
             for (int j = 0; j < flight; ++j) {
-                const bool some = column_of(p, start, row.me, j0 + j) < row.columns;  // no arithmetic for nobody
+                const i32 count = row.columns - column_of(p, start, row.me, j0 + j);
+                const bool some = count > 0;  // no arithmetic for nobody
                 if constexpr (backward)
                     slopes_of(t, p, row, start, j0 + j, g[j], u[j], d[j], some, first, out.v[j0 + j]);
                 else
                     out.v[j0 + j][0] = some ? product_of(t, row, g[j], u[j]) : zero_eight<In>();
+                // What lies past the row was read as zero, and zero times an infinite weight is NaN.
+                if (count < 8) {
+                    OCTET_UNROLL
+                    for (int part = 0; part < parts; ++part) out.v[j0 + j][part] = first_of(out.v[j0 + j][part], count);
+                }
             }
         }
     }

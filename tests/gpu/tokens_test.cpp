@@ -237,7 +237,11 @@ TEST_P(GpuTokens, FusedSwigluEqualsTheReference) {
                                         << name(options.format) << " [" << m << ", " << h << "]");
         Rows gate_up(Format::bf16, m, 2 * h, 0), ds(Format::bf16, m, h, 8);
         fill(random, gate_up), fill(random, ds);
-        const Tensor weights = some_weights(random, m);
+        Tensor weights = some_weights(random, m);
+        // An infinite weight on a row of ones: infinity, and no NaN from beside the row.
+        weights.as<float>()[0] = INFINITY;
+        for (i64 i = 0; i < 2 * h; ++i) gate_up.storage.as<u16>()[i] = BF16::encode(1.0f);
+        for (i64 i = 0; i < h; ++i) ds.storage.as<u16>()[i] = BF16::encode(1.0f);
         Tensor s(Format::bf16, {m, h}), d(Format::bf16, {m, 2 * h});
         Tensor dw = poisoned(Format::f32, {m}), given_dw = poisoned(Format::f32, {m});
         reference::swiglu(gate_up.view(), weights.as<float>(), s, any);
