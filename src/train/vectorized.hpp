@@ -4,7 +4,6 @@
 // and calls the best one. Sums go by lane in a fixed order, so every instruction set gives the same bits.
 #pragma once
 
-#include <bit>
 #include <cstdint>
 #include <cstring>
 
@@ -19,6 +18,11 @@ using U16x16 = std::uint16_t __attribute__((vector_size(32)));
 
 constexpr std::int64_t lanes = 16;
 
+// std::bit_cast is a call in builds without optimization, and a call passes such vectors one way in code for AVX-512
+// and another way in code for the baseline.
+OCTET_INLINE U32x16 as_bits(F32x16 x) { return __builtin_bit_cast(U32x16, x); }
+OCTET_INLINE F32x16 as_floats(U32x16 x) { return __builtin_bit_cast(F32x16, x); }
+
 OCTET_INLINE F32x16 spread(float x) { return F32x16{} + x; }
 
 OCTET_INLINE F32x16 load(const float* from) {
@@ -29,11 +33,11 @@ OCTET_INLINE F32x16 load(const float* from) {
 OCTET_INLINE F32x16 load(const std::uint16_t* from) {  // bf16
     U16x16 codes;
     std::memcpy(&codes, from, sizeof(codes));
-    return std::bit_cast<F32x16>(__builtin_convertvector(codes, U32x16) << 16);
+    return as_floats(__builtin_convertvector(codes, U32x16) << 16);
 }
 OCTET_INLINE void store(float* to, F32x16 x) { std::memcpy(to, &x, sizeof(x)); }
 OCTET_INLINE void store(std::uint16_t* to, F32x16 x) {  // to nearest even; NaN stays NaN
-    const U32x16 bits = std::bit_cast<U32x16>(x);
+    const U32x16 bits = as_bits(x);
     const U32x16 rounded = (bits + 0x7FFFu + (bits >> 16 & 1u)) >> 16, quiet = bits >> 16 | 0x40u;
     const U16x16 codes = __builtin_convertvector((bits & 0x7FFFFFFFu) > 0x7F800000u ? quiet : rounded, U16x16);
     std::memcpy(to, &codes, sizeof(codes));
@@ -108,7 +112,7 @@ OCTET_INLINE F32x16 exponential(F32x16 x) {
     x = x < -87.0f ? spread(-87.0f) : x;
     const F32x16 shifted = x * log2e + to_integer;
     const F32x16 n = shifted - to_integer;
-    const U32x16 exponent = std::bit_cast<U32x16>(shifted) + 127u;
+    const U32x16 exponent = as_bits(shifted) + 127u;
     const F32x16 r = (x - n * ln2_high) - n * ln2_low;
     F32x16 p = r * 1.9875691500e-4f + 1.3981999507e-3f;
     p = p * r + 8.3334519073e-3f;
@@ -116,7 +120,7 @@ OCTET_INLINE F32x16 exponential(F32x16 x) {
     p = p * r + 1.6666665459e-1f;
     p = p * r + 5.0000001201e-1f;
     p = p * r * r + r + 1.0f;
-    return p * std::bit_cast<F32x16>(exponent << 23);
+    return p * as_floats(exponent << 23);
 }
 
 namespace detail {

@@ -6,6 +6,11 @@
 #include "train/numeric_model.hpp"
 
 namespace octet::train {
+
+static void PrintTo(const AttentionShape& a, std::ostream* to) {
+    *to << a.sequences << "x" << a.length << ", heads " << a.heads << "/" << a.kv_heads << " of " << a.head_dim;
+}
+
 namespace {
 
 using testing::central_difference;

@@ -173,7 +173,8 @@ std::vector<std::string> chosen_ops(const std::vector<std::string>& asked) {
     const std::vector<std::string> known = known_ops();
     for (const std::string& op : asked)
         if (!is_one_of(op, known))
-            fail(Status::invalid_argument, "unknown operation '", op, "'; known: ", fmt::format("{}", fmt::join(known, ", ")));
+            fail(Status::invalid_argument, "unknown operation '", op,
+                 "'; known: ", fmt::format("{}", fmt::join(known, ", ")));
     return asked.empty() ? known : asked;
 }
 
