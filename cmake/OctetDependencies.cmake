@@ -86,3 +86,6 @@ if(NOT OCTET_CUDA STREQUAL "OFF")
 endif()
 octet_report("CUDA backend (nvcc, sm_90a)" "${OCTET_HAVE_CUDA}" "${CMAKE_CUDA_COMPILER_VERSION}" "the CUDA backend is left out")
 octet_report("HIP backend" FALSE "" "the HIP backend is left out")
+# The newest clang there is; 17 is the first that knows gfx942.
+find_program(OCTET_HIP_CLANG NAMES clang++-22 clang++-21 clang++-20 clang++-19 clang++-18 clang++-17)
+octet_report("clang (test: GPU kernels compile for gfx942)" "${OCTET_HIP_CLANG}" "" "they are not compiled for AMD")

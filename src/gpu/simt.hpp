@@ -10,8 +10,8 @@
 //         OCTET_GPU static void run(Thread& t, const Params& p, Shared& s);
 //     };
 //
-// and reaches everything below through `t`, so that the same source runs on a GPU (simt::CudaThread here) and on a
-// machine without one (tests/emulator, which checks every shared-memory access and every barrier).
+// and reaches everything below through `t`, so that the same source runs on a GPU (simt_cuda.hpp, simt_hip.hpp) and on
+// a machine without one (tests/emulator, which checks every shared-memory access and every barrier).
 //
 // A kernel must not ask how wide a warp is. Shuffles reach 16 lanes away at most, so that any 32 neighbouring threads
 // work together on 32-wide and on 64-wide hardware alike.
@@ -20,6 +20,14 @@
 #include <cstdint>
 
 #include "octet/format.hpp"
+
+#if defined(__HIPCC__) && !defined(__device__)  // clang alone, without ROCm's headers
+#define __device__ __attribute__((device))
+#define __global__ __attribute__((global))
+#define __shared__ __attribute__((shared))
+#define __forceinline__ inline __attribute__((always_inline))
+#define __noinline__ __attribute__((noinline))
+#endif
 
 #if defined(__CUDACC__) || defined(__HIPCC__)
 #define OCTET_GPU __device__ __forceinline__
@@ -62,4 +70,6 @@ enum class Reuse {
 
 #if defined(__CUDACC__)
 #include "gpu/simt_cuda.hpp"
+#elif defined(__HIPCC__)
+#include "gpu/simt_hip.hpp"
 #endif

@@ -1,0 +1,147 @@
+// The AMD side of simt.hpp, for clang's own HIP mode: compiler built-ins only, no ROCm header. 64 lanes run together;
+// a unit of 32 threads is one half of them, and shuffles stay inside it.
+#pragma once
+
+#include "gpu/simt.hpp"
+
+namespace octet::simt {
+
+struct HipThread {
+    // ---- where am I
+    OCTET_GPU static int thread() { return static_cast<int>(__builtin_amdgcn_workitem_id_x()); }
+    OCTET_GPU static int threads() { return static_cast<int>(__builtin_amdgcn_workgroup_size_x()); }
+    OCTET_GPU static int thread_again() { return thread(); }
+    OCTET_GPU static u32 block() { return __builtin_amdgcn_workgroup_id_x(); }
+    OCTET_GPU static u32 blocks() { return __builtin_amdgcn_grid_size_x() / __builtin_amdgcn_workgroup_size_x(); }
+
+    // ---- together
+    OCTET_GPU static u32 shuffle_xor(u32 value, int mask) {
+        const int lane = static_cast<int>(__builtin_amdgcn_mbcnt_hi(~0u, __builtin_amdgcn_mbcnt_lo(~0u, 0u)));
+        return static_cast<u32>(__builtin_amdgcn_ds_bpermute((lane ^ mask) * 4, static_cast<int>(value)));
+    }
+    OCTET_GPU static void barrier() {
+        __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup");
+        __builtin_amdgcn_s_barrier();
+        __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup");
+    }
+
+    // ---- shared memory
+    template <class T>
+    OCTET_GPU static T load_shared(const T* from) {
+        return *from;
+    }
+    template <class T, class V>
+    OCTET_GPU static void store_shared(T* to, V value) {
+        *to = value;
+    }
+    template <class T>
+    OCTET_GPU static const T& borrow_shared(const T* from) {
+        return *from;
+    }
+
+    // ---- global memory
+    template <Reuse reuse = Reuse::normal>
+    OCTET_GPU static Vec16 load16(const void* from) {
+        const auto* words = static_cast<const Words4*>(from);
+        Words4 v;
+        if constexpr (reuse == Reuse::stream)
+            v = __builtin_nontemporal_load(words);
+        else
+            v = *words;
+        return {{v[0], v[1], v[2], v[3]}};
+    }
+    OCTET_GPU static void store16(void* to, Vec16 v) {
+        __builtin_nontemporal_store(Words4{v.word[0], v.word[1], v.word[2], v.word[3]}, static_cast<Words4*>(to));
+    }
+    OCTET_GPU static void store8(void* to, Vec8 v) {
+        __builtin_nontemporal_store(Words2{v.word[0], v.word[1]}, static_cast<Words2*>(to));
+    }
+    template <class T>
+    OCTET_GPU static T load(const T* from) {
+        return *from;
+    }
+    template <class T>
+    OCTET_GPU static void store(T* to, T value) {
+        *to = value;
+    }
+
+    // ---- across blocks
+    OCTET_GPU static void atomic_max(u32* to, u32 value) {
+        __hip_atomic_fetch_max(to, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
+    }
+    OCTET_GPU static u32 atomic_add(u32* to, u32 value) {
+        return __hip_atomic_fetch_add(to, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
+    }
+    OCTET_GPU static void signal(u32* counter) {
+        __builtin_amdgcn_fence(__ATOMIC_RELEASE, "agent");
+        atomic_add(counter, 1u);
+    }
+    OCTET_GPU static void wait(const u32* counter, u32 count) {
+        while (__hip_atomic_load(counter, __ATOMIC_ACQUIRE, __HIP_MEMORY_SCOPE_AGENT) < count)
+            __builtin_amdgcn_s_sleep(1);
+    }
+    OCTET_GPU static u32 load_fresh(const u32* from) {
+        return __hip_atomic_load(from, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
+    }
+    OCTET_GPU static Vec16 load_fresh(const Vec16* from) {  // each word whole; not all four at once
+        return {{load_fresh(&from->word[0]), load_fresh(&from->word[1]), load_fresh(&from->word[2]),
+                 load_fresh(&from->word[3])}};
+    }
+    OCTET_GPU static void publish(u32* to, u32 word) {
+        __hip_atomic_store(to, word, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
+    }
+    OCTET_GPU static Vec16 until_marked(const Vec16* from, Vec16 seen, u32 mark) {
+        while ((seen.word[0] & seen.word[1] & seen.word[2] & seen.word[3] & mark) != mark) seen = load_fresh(from);
+        return seen;
+    }
+
+    // ---- across the kernels of one call: a stream's kernels follow each other
+    OCTET_GPU static void await_earlier() {}
+    OCTET_GPU static void admit_later() {}
+
+    // ---- arithmetic
+    OCTET_GPU static u32 max_u16x2(u32 a, u32 b) {
+        return __builtin_bit_cast(
+            u32, __builtin_elementwise_max(__builtin_bit_cast(Halves, a), __builtin_bit_cast(Halves, b)));
+    }
+    // A selector has a nibble a byte of the result: 0-3 are a's, 4-7 b's. The instruction wants a byte each, and b
+    // first.
+    OCTET_GPU static u32 permute_bytes(u32 a, u32 b, u32 selector) {
+        const u32 bytes =
+            (selector & 0xFu) | (selector & 0xF0u) << 4 | (selector & 0xF00u) << 8 | (selector & 0xF000u) << 12;
+        return __builtin_amdgcn_perm(b, a, bytes);
+    }
+
+    OCTET_GPU static float fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
+    OCTET_GPU static float product(float a, float b) { return a * b; }  // -ffp-contract=off
+    OCTET_GPU static float reciprocal(float x) { return 1.0f / x; }
+    OCTET_GPU static u32 encode_bf16x2(float first, float second) {
+        return static_cast<u32>(BF16::encode(first)) | static_cast<u32>(BF16::encode(second)) << 16;
+    }
+
+    // In integers. gfx942 converts to e4m3fnuz, gfx950 to e4m3 and e5m2: to be used once a device is at hand to show
+    // that their saturation and NaNs are Octet's.
+    template <class Codec>
+    OCTET_GPU static u32 encode2(float first, float second) {
+        return static_cast<u32>(Codec::encode(first)) | static_cast<u32>(Codec::encode(second)) << 8;
+    }
+    template <class Codec>
+    OCTET_GPU_RARE static u32 encode4(float a, float b, float c, float d) {
+        return encode2<Codec>(a, b) | encode2<Codec>(c, d) << 16;
+    }
+
+private:
+    using Words4 = u32 __attribute__((ext_vector_type(4)));
+    using Words2 = u32 __attribute__((ext_vector_type(2)));
+    using Halves = u16 __attribute__((ext_vector_type(2)));
+};
+
+template <class Kernel>
+__global__ void __attribute__((amdgpu_flat_work_group_size(Kernel::threads, Kernel::threads)))
+entry(typename Kernel::Params params) {
+    extern __shared__ __attribute__((aligned(16))) unsigned char memory[];
+    HipThread thread;
+    Kernel::run(thread, params, *reinterpret_cast<typename Kernel::Shared*>(memory));
+}
+
+}  // namespace octet::simt
