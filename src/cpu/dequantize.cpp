@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "core/element.hpp"
-#include "cpu/parallel.hpp"
+#include "core/parallel.hpp"
 #include "cpu/quantize.hpp"
 #include "cpu/rows.hpp"
 #include "cpu/workspace.hpp"

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "core/element.hpp"
-#include "cpu/parallel.hpp"
+#include "core/parallel.hpp"
 #include "cpu/quantize.hpp"
 #include "cpu/rows.hpp"
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "core/element.hpp"
-#include "cpu/parallel.hpp"
+#include "core/parallel.hpp"
 #include "cpu/product_panel.hpp"
 #include "cpu/product_rows.hpp"
 #include "octet/memory.hpp"

@@ -7,7 +7,7 @@
 #include <mutex>
 #include <string_view>
 
-#include "cpu/parallel.hpp"
+#include "core/parallel.hpp"
 
 // OpenBLAS's own start-up, which a build with run-time dispatch exports. Weak: another build has none and needs none.
 extern "C" {

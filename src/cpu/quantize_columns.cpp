@@ -1,6 +1,6 @@
 // Columns of every token group, and rows with them: the slabs are the groups.
 #include "core/element.hpp"
-#include "cpu/parallel.hpp"
+#include "core/parallel.hpp"
 #include "cpu/quantize.hpp"
 #include "cpu/rows.hpp"
 #include "cpu/slabs.hpp"

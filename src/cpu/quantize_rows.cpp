@@ -2,7 +2,7 @@
 #include <cstring>
 
 #include "core/element.hpp"
-#include "cpu/parallel.hpp"
+#include "core/parallel.hpp"
 #include "cpu/quantize.hpp"
 #include "cpu/rows.hpp"
 

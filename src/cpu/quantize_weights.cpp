@@ -1,8 +1,8 @@
 // Expert weights [E, N, K] along K, along N (transposed), or both from one visit.
 #include <algorithm>
 
+#include "core/parallel.hpp"
 #include "cpu/column_kernels.hpp"
-#include "cpu/parallel.hpp"
 #include "cpu/quantize.hpp"
 #include "cpu/rows.hpp"
 #include "cpu/slabs.hpp"

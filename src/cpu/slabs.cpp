@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "core/parallel.hpp"
 #include "cpu/column_kernels.hpp"
-#include "cpu/parallel.hpp"
 #include "cpu/rows.hpp"
 #include "cpu/workspace.hpp"
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <bit>
 
+#include "core/parallel.hpp"
 #include "core/swiglu.hpp"
-#include "cpu/parallel.hpp"
 #include "cpu/quantize.hpp"
 #include "cpu/simd.hpp"
 #include "cpu/tokens.hpp"

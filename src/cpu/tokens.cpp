@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "core/parallel.hpp"
 #include "core/swiglu.hpp"
-#include "cpu/parallel.hpp"
 #include "cpu/simd.hpp"
 #include "octet/error.hpp"
 

@@ -1,7 +1,7 @@
 #include <cstring>
 #include <utility>
 
-#include "cpu/parallel.hpp"
+#include "core/parallel.hpp"
 #include "linear/stopwatch.hpp"
 #include "octet/moe.hpp"
 
@@ -17,7 +17,7 @@ Tensor make_zeros(Extents extents) {
 void round_to_bf16(const Tensor& from, ReusedTensor& to, const Execution& on) {
     auto* out = static_cast<std::uint16_t*>(to.reshape(Format::bf16, from.extents()).data);
     const auto* in = from.as<float>();
-    cpu::parallel_for(on.threads, from.elements(), 1 << 16, [&](std::int64_t begin, std::int64_t end) {
+    parallel_for(on.threads, from.elements(), 1 << 16, [&](std::int64_t begin, std::int64_t end) {
         for (std::int64_t i = begin; i < end; ++i) out[i] = BF16::encode(in[i]);
     });
 }

@@ -3,7 +3,7 @@
 #include <limits>
 
 #include "core/names.hpp"
-#include "cpu/parallel.hpp"
+#include "core/parallel.hpp"
 #include "octet/error.hpp"
 #include "octet/moe.hpp"
 
@@ -97,7 +97,7 @@ void Router::score_and_choose(ConstTensorView logits, const float* bias, const E
     const auto* in = static_cast<const float*>(logits.data);
     auto* score = static_cast<float*>(scores_.view().data);
     auto* weights = static_cast<float*>(weights_.view().data);
-    cpu::parallel_for(on.threads, routing_.tokens, tokens_per_task, [&](std::int64_t begin, std::int64_t end) {
+    parallel_for(on.threads, routing_.tokens, tokens_per_task, [&](std::int64_t begin, std::int64_t end) {
         for (std::int64_t t = begin; t < end; ++t) {
             float* s = score + t * experts;
             if (options_.score == RouterScore::softmax) {
@@ -179,7 +179,7 @@ void Router::backward(const float* row_gradients, float auxiliary_scale, TensorV
     const bool normalized = options_.weights == RouterWeights::normalized;
     const auto* score = static_cast<const float*>(scores_.view().data);
     auto* out = static_cast<float*>(dlogits.data);
-    cpu::parallel_for(on.threads, tokens, tokens_per_task, [&](std::int64_t begin, std::int64_t end) {
+    parallel_for(on.threads, tokens, tokens_per_task, [&](std::int64_t begin, std::int64_t end) {
         for (std::int64_t t = begin; t < end; ++t) {
             const float* s = score + t * experts;
             const std::int32_t* chosen = chosen_.data() + t * top_k;

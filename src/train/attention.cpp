@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "cpu/parallel.hpp"
+#include "core/parallel.hpp"
 #include "cpu/product_blas.hpp"
 #include "cpu/workspace.hpp"
 #include "octet/error.hpp"
@@ -124,7 +124,7 @@ struct Task {
 template <class F>
 void each_task(const AttentionShape& shape, int threads, F&& f) {
     const cpu::SingleThreadedBlas single;
-    cpu::parallel_for(threads, shape.sequences * shape.kv_heads, 1, [&](std::int64_t begin, std::int64_t end) {
+    parallel_for(threads, shape.sequences * shape.kv_heads, 1, [&](std::int64_t begin, std::int64_t end) {
         for (std::int64_t i = begin; i < end; ++i) f(Task{i / shape.kv_heads, i % shape.kv_heads});
     });
 }

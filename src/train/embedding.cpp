@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#include "cpu/parallel.hpp"
+#include "core/parallel.hpp"
 #include "octet/error.hpp"
 #include "train/vectorized.hpp"
 
@@ -15,12 +15,11 @@ void embed(std::span<const std::int32_t> tokens, ConstTensorView table, TensorVi
                 "; the vocabulary has 0 to ", vocabulary - 1);
     const auto* rows = static_cast<const float*>(table.data);
     auto* out = static_cast<float*>(h.data);
-    cpu::parallel_for(on.threads, static_cast<std::int64_t>(tokens.size()), 64,
-                      [&](std::int64_t begin, std::int64_t end) {
-                          for (std::int64_t t = begin; t < end; ++t)
-                              std::memcpy(out + t * d, rows + tokens[static_cast<std::size_t>(t)] * d,
-                                          static_cast<std::size_t>(d) * sizeof(float));
-                      });
+    parallel_for(on.threads, static_cast<std::int64_t>(tokens.size()), 64, [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t t = begin; t < end; ++t)
+            std::memcpy(out + t * d, rows + tokens[static_cast<std::size_t>(t)] * d,
+                        static_cast<std::size_t>(d) * sizeof(float));
+    });
 }
 
 void embed_backward(std::span<const std::int32_t> tokens, ConstTensorView dh, TensorView table_gradient,
@@ -28,7 +27,7 @@ void embed_backward(std::span<const std::int32_t> tokens, ConstTensorView dh, Te
     const std::int64_t d = table_gradient.size(1);
     const auto* slopes = static_cast<const float*>(dh.data);
     auto* out = static_cast<float*>(table_gradient.data);
-    cpu::parallel_for(on.threads, d, 4 * lanes, [&](std::int64_t begin, std::int64_t end) {
+    parallel_for(on.threads, d, 4 * lanes, [&](std::int64_t begin, std::int64_t end) {
         vectorized([&] [[gnu::always_inline]] {
             for (std::size_t t = 0; t < tokens.size(); ++t) {
                 const float* from = slopes + static_cast<std::int64_t>(t) * d + begin;

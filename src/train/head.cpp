@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "cpu/parallel.hpp"
+#include "core/parallel.hpp"
 #include "linear/stopwatch.hpp"
 #include "octet/error.hpp"
 #include "octet/product.hpp"
@@ -79,7 +79,7 @@ void cross_entropy(std::span<const std::int32_t> targets, TensorView logits, flo
     for (std::size_t t = 0; t < targets.size(); ++t)
         require(targets[t] < v, "target ", t, " is ", targets[t], "; the vocabulary has 0 to ", v - 1);
     auto* all = static_cast<float*>(logits.data);
-    cpu::parallel_for(on.threads, rows, 16, [&](std::int64_t begin, std::int64_t end) {
+    parallel_for(on.threads, rows, 16, [&](std::int64_t begin, std::int64_t end) {
         vectorized([&] [[gnu::always_inline]] {
             for (std::int64_t t = begin; t < end; ++t) {
                 float* row = all + t * v;

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "cpu/parallel.hpp"
+#include "core/parallel.hpp"
 #include "octet/error.hpp"
 #include "train/vectorized.hpp"
 
@@ -83,7 +83,7 @@ void add_branch(const NormInput& input, const Execution& on) {
     auto* h = static_cast<float*>(input.h.data);
     with_element(input.branch.format, [&](auto element) {
         const auto* branch = static_cast<const decltype(element)*>(input.branch.data);
-        cpu::parallel_for(on.threads, t, rows_per_task, [&](std::int64_t begin, std::int64_t end) {
+        parallel_for(on.threads, t, rows_per_task, [&](std::int64_t begin, std::int64_t end) {
             vectorized([&] [[gnu::always_inline]] {
                 add_row(before + begin * d, branch + begin * d, (end - begin) * d, h + begin * d);
             });
@@ -99,7 +99,7 @@ void rms_norm(const NormInput& input, const float* weight, double eps, TensorVie
     const auto* h = static_cast<const float*>(input.branch.null() ? input.before.data : input.h.data);
     with_element(y.format, [&](auto element) {
         auto* out = static_cast<decltype(element)*>(y.data);
-        cpu::parallel_for(on.threads, t, rows_per_task, [&](std::int64_t begin, std::int64_t end) {
+        parallel_for(on.threads, t, rows_per_task, [&](std::int64_t begin, std::int64_t end) {
             vectorized([&] [[gnu::always_inline]] {
                 for (std::int64_t row = begin; row < end; ++row) {
                     const float* x = h + row * d;
@@ -122,7 +122,7 @@ void rms_norm_backward(ConstTensorView h, const float* inverse_rms, const float*
     auto* dx = static_cast<float*>(dh.data);
     with_element(dy.format, [&](auto element) {
         const auto* slopes = static_cast<const decltype(element)*>(dy.data);
-        cpu::parallel_for(on.threads, blocks, 1, [&](std::int64_t begin, std::int64_t end) {
+        parallel_for(on.threads, blocks, 1, [&](std::int64_t begin, std::int64_t end) {
             vectorized([&] [[gnu::always_inline]] {
                 for (std::int64_t block = begin; block < end; ++block) {
                     float* dweight = sums + block * d;
@@ -146,7 +146,7 @@ void convert(ConstTensorView x, TensorView y, const Execution& on) {
         with_element(y.format, [&](auto to) {
             const auto* in = static_cast<const decltype(from)*>(x.data);
             auto* out = static_cast<decltype(to)*>(y.data);
-            cpu::parallel_for(on.threads, count, 1 << 14, [&](std::int64_t begin, std::int64_t end) {
+            parallel_for(on.threads, count, 1 << 14, [&](std::int64_t begin, std::int64_t end) {
                 vectorized([&] [[gnu::always_inline]] { convert_row(in + begin, end - begin, out + begin); });
             });
         });

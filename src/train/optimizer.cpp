@@ -3,7 +3,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "cpu/parallel.hpp"
+#include "core/parallel.hpp"
 #include "octet/error.hpp"
 #include "train/vectorized.hpp"
 
@@ -93,7 +93,7 @@ double AdamW::gradient_norm() const {
         const auto count = static_cast<std::int64_t>(g.size());
         const std::int64_t pieces = ceil_div(count, elements_per_sum);
         sums.assign(static_cast<std::size_t>(pieces), 0.0);
-        cpu::parallel_for(options_.threads, pieces, 4, [&](std::int64_t begin, std::int64_t end) {
+        parallel_for(options_.threads, pieces, 4, [&](std::int64_t begin, std::int64_t end) {
             vectorized([&] [[gnu::always_inline]] {
                 for (std::int64_t piece = begin; piece < end; ++piece) {
                     const std::int64_t from = piece * elements_per_sum, left = count - from;
@@ -128,7 +128,7 @@ double AdamW::step(double learning_rate) {
         float* g = values(parameter.gradient).data();
         float *first = first_[i].as<float>(), *second = second_[i].as<float>();
         const std::int64_t count = parameter.value.extents.elements();
-        cpu::parallel_for(options_.threads, count, 4 * elements_per_sum, [&](std::int64_t begin, std::int64_t end) {
+        parallel_for(options_.threads, count, 4 * elements_per_sum, [&](std::int64_t begin, std::int64_t end) {
             vectorized([&] [[gnu::always_inline]] {
                 move(by, end - begin, w + begin, g + begin, first + begin, second + begin);
             });

@@ -6,7 +6,7 @@
 
 #include "bench.hpp"
 #include "bench_device.hpp"
-#include "cpu/parallel.hpp"
+#include "core/parallel.hpp"
 #include "machine.hpp"
 #include "octet/error.hpp"
 #include "octet/memory.hpp"
@@ -32,7 +32,7 @@ struct KernelArguments {
 Tensor random_bf16(Extents extents, std::uint64_t seed) {
     Tensor tensor(Format::bf16, extents);
     auto* to = tensor.as<std::uint16_t>();
-    cpu::parallel_for(0, tensor.elements(), 1 << 20, [&](std::int64_t begin, std::int64_t end) {
+    parallel_for(0, tensor.elements(), 1 << 20, [&](std::int64_t begin, std::int64_t end) {
         std::mt19937_64 random(seed + static_cast<std::uint64_t>(begin));
         std::normal_distribution<float> normal;
         for (std::int64_t i = begin; i < end; ++i) to[i] = BF16::encode(normal(random));
@@ -63,7 +63,7 @@ double copy_gbps(int threads, const TimingPlan& plan) {
     // One long copy a thread: short ones would go through the caches and read what they are about to overwrite.
     const std::int64_t share = bytes / (threads ? threads : cpu_cores());
     const Timing timing = time_median(plan, [&] {
-        cpu::parallel_for(threads, bytes, share, [&](std::int64_t begin, std::int64_t end) {
+        parallel_for(threads, bytes, share, [&](std::int64_t begin, std::int64_t end) {
             std::memcpy(to.as<char>() + begin, from.as<char>() + begin, static_cast<std::size_t>(end - begin));
         });
     });

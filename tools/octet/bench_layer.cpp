@@ -10,7 +10,7 @@
 #include "bench.hpp"
 #include "bench_shapes.hpp"
 #include "core/element.hpp"
-#include "cpu/parallel.hpp"
+#include "core/parallel.hpp"
 #include "cpu/product_blas.hpp"
 #include "machine.hpp"
 #include "octet/error.hpp"
@@ -33,7 +33,7 @@ struct LayerArguments {
 };
 
 void fill(TensorView view, std::uint64_t seed, float sigma) {
-    cpu::parallel_for(0, view.extents.elements(), 1 << 18, [&](std::int64_t begin, std::int64_t end) {
+    parallel_for(0, view.extents.elements(), 1 << 18, [&](std::int64_t begin, std::int64_t end) {
         std::mt19937_64 random(seed + static_cast<std::uint64_t>(begin));
         std::normal_distribution<float> normal(0.0f, sigma);
         const TensorView flat(view.data, view.format, {view.extents.elements()});
@@ -189,7 +189,7 @@ std::vector<LayerShape> shapes_of(const LayerArguments& arguments) {
 int bench_layer(const LayerArguments& arguments) {
     const std::vector<LayerShape> shapes = shapes_of(arguments);
     parse_recipes(arguments.recipes);  // an unknown one is refused before anything is measured
-    const int threads = cpu::thread_count(arguments.threads);
+    const int threads = thread_count(arguments.threads);
     fmt::print("{}, {} threads; OpenBLAS kernels: {}\n", cpu_name(), threads, cpu::blas_kernels());
     for (const LayerShape& s : shapes)
         fmt::print("{}: {} tokens, hidden {}, {} experts of {}, top {}, shared {}\n", s.name, s.tokens, s.hidden,

@@ -11,7 +11,7 @@
 #include "bench.hpp"
 #include "bench_shapes.hpp"
 #include "core/element.hpp"
-#include "cpu/parallel.hpp"
+#include "core/parallel.hpp"
 #include "cpu/product_blas.hpp"
 #include "machine.hpp"
 #include "octet/error.hpp"
@@ -36,7 +36,7 @@ struct ProductArguments {
 Tensor random_bf16(Extents extents, std::uint64_t seed) {
     Tensor tensor(Format::bf16, extents);
     auto* to = tensor.as<std::uint16_t>();
-    cpu::parallel_for(0, tensor.elements(), 1 << 20, [&](std::int64_t begin, std::int64_t end) {
+    parallel_for(0, tensor.elements(), 1 << 20, [&](std::int64_t begin, std::int64_t end) {
         std::mt19937_64 random(seed + static_cast<std::uint64_t>(begin));
         std::normal_distribution<float> normal;
         for (std::int64_t i = begin; i < end; ++i) to[i] = BF16::encode(normal(random));
@@ -240,7 +240,7 @@ int bench_products(const ProductArguments& arguments) {
     const std::vector<ProductShape> shapes = shapes_of(arguments);
     parse_recipes(arguments.recipes);  // an unknown one is refused before anything is measured
     const TimingPlan plan{arguments.quick ? 3 : 9, arguments.quick ? 2.0 : 15.0};
-    const int threads = cpu::thread_count(arguments.threads);
+    const int threads = thread_count(arguments.threads);
     fmt::print(
         "{}, {} threads; OpenBLAS kernels: {}\n"
         "of BLAS: OpenBLAS's dense f32 product of the same M, N and K, timed in turn with the products{}\n\n",

@@ -5,13 +5,11 @@
 #include <vector>
 
 #include "core/element.hpp"
-#include "cpu/parallel.hpp"
+#include "core/parallel.hpp"
 #include "octet/scale.hpp"
 
 namespace octet::tool {
 namespace {
-
-using cpu::parallel_for;
 
 const std::uint16_t* row_of(const ConstTensorView& x, std::int64_t row) {
     return static_cast<const std::uint16_t*>(x.data) + row * x.stride(0);

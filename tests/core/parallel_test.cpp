@@ -1,5 +1,5 @@
 // The thread pool: every index once, whatever the threads, the nesting, the callers and the exceptions.
-#include "cpu/parallel.hpp"
+#include "core/parallel.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -11,7 +11,7 @@
 #include <thread>
 #include <vector>
 
-namespace octet::cpu {
+namespace octet {
 namespace {
 
 TEST(ParallelFor, VisitsEveryIndexOnce) {
@@ -95,4 +95,4 @@ TEST(ParallelFor, AForkedChildHasAPoolOfItsOwn) {
 #endif
 
 }  // namespace
-}  // namespace octet::cpu
+}  // namespace octet

@@ -5,7 +5,7 @@
 #include <memory>
 #include <type_traits>
 
-namespace octet::cpu {
+namespace octet {
 
 // The number of threads that `threads` asks for: 0 means every core this process may run on.
 int thread_count(int threads);
@@ -35,4 +35,4 @@ void parallel_for(int threads, std::int64_t count, std::int64_t grain, F&& f) {
         const_cast<void*>(static_cast<const void*>(std::addressof(f))));
 }
 
-}  // namespace octet::cpu
+}  // namespace octet

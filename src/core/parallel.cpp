@@ -1,4 +1,4 @@
-#include "cpu/parallel.hpp"
+#include "core/parallel.hpp"
 
 #include <pthread.h>
 
@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-namespace octet::cpu {
+namespace octet {
 
 namespace {
 
@@ -218,4 +218,4 @@ void detail::parallel_for(int threads, std::int64_t count, std::int64_t grain, R
     job.rethrow();
 }
 
-}  // namespace octet::cpu
+}  // namespace octet
