@@ -31,7 +31,9 @@ struct Operand {
 
     const ConstTensorView& data() const { return values.data; }
     bool quantized() const { return is_fp8(values.data.format); }
-    std::int64_t aligned_to(std::int64_t of_the_call) const { return alignment > 0 ? alignment : of_the_call; }
+    std::int64_t aligned_to(std::int64_t of_the_call) const {
+        return !quantized() ? 1 : alignment > 0 ? alignment : of_the_call;
+    }
 };
 
 enum class Update : std::uint8_t { overwrite, add };  // add: into an f32 output

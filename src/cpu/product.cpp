@@ -222,7 +222,7 @@ void grouped_wgrad(const Operand& dy, const Operand& a, Groups groups, std::int6
                    const ProductOptions& options, const Execution& on) {
     std::vector<GroupProduct> products;
     std::int64_t a_end = 0;  // of the group in a, whose groups may start on other multiples than those of dy
-    for_each_group(groups, dy.quantized() ? dy.aligned_to(alignment) : 1, [&](const GroupRange& group) {
+    for_each_group(groups, dy.aligned_to(alignment), [&](const GroupRange& group) {
         GroupRange in_a = group;
         in_a.padded_begin = a_end;
         a_end += round_up(group.rows(), a.aligned_to(alignment));

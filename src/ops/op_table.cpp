@@ -10,25 +10,28 @@
 #include "cuda/launch/tokens.hpp"
 #endif
 
-// A column: every operation of one backend's namespace, in the order of OpTable.
-#define OCTET_COLUMN(backend)                                                                                          \
-    OpTable {                                                                                                          \
-#backend, backend::quantize_rows, backend::quantize_columns, backend::quantize_columns_dual,                   \
-            backend::quantize_pair, backend::quantize_transposed, backend::quantize_weights, backend::dequantize_rows, \
-            backend::dequantize_columns, backend::dequantize_transposed, backend::dequantize_weights,                  \
-            backend::pad_groups, backend::unpad_groups, backend::swizzle_scales, backend::unswizzle_scales,            \
-            backend::swizzle_group_scales, backend::unswizzle_group_scales, backend::permute_tokens,                   \
-            backend::combine_tokens, backend::combine_tokens_backward, backend::swiglu, backend::swiglu_backward,      \
-            backend::swiglu_quantize, backend::swiglu_backward_quantize                                                \
-    }
-
 namespace octet {
 namespace {
 
-constexpr OpTable reference_ops = OCTET_COLUMN(reference);
-constexpr OpTable cpu_ops = OCTET_COLUMN(cpu);
+// A column: every operation of one backend's namespace.
+#define OCTET_ENTRY(name) .name = backend::name,
+#define OCTET_COLUMN OCTET_QUANTIZE_OPERATIONS(OCTET_ENTRY) OCTET_TOKEN_OPERATIONS(OCTET_ENTRY)
+
+constexpr OpTable reference_column() {
+    namespace backend = reference;
+    return {.backend = "reference", OCTET_COLUMN};
+}
+constexpr OpTable cpu_column() {
+    namespace backend = cpu;
+    return {.backend = "cpu", OCTET_COLUMN};
+}
+constexpr OpTable reference_ops = reference_column(), cpu_ops = cpu_column();
 #if OCTET_HAVE_CUDA
-constexpr OpTable cuda_ops = OCTET_COLUMN(cuda);
+constexpr OpTable cuda_column() {
+    namespace backend = cuda;
+    return {.backend = "cuda", OCTET_COLUMN};
+}
+constexpr OpTable cuda_ops = cuda_column();
 #endif
 
 Backend backend_for(DeviceKind kind) {
