@@ -17,8 +17,10 @@ __device__ void post_tasks(ProductStorage<Config>& storage, const ProductParamet
     using Schedule = ProductSchedule<Config::reduction, Config::left_tile, Config::right_tile, Config::reduce_tile>;
     Schedule schedule(parameters.shape);
     RingPosition<ProductStorage<Config>::tasks_ahead> position;
-    for (int tile = static_cast<int>(blockIdx.x);; tile += static_cast<int>(gridDim.x)) {
-        const ProductTask task = schedule.task(tile);
+    const int block = static_cast<int>(blockIdx.x), blocks = static_cast<int>(gridDim.x);
+    for (int first = 0, turn = block;; first += blocks, turn = blocks - 1 - turn) {
+        // The blocks take turns in one order and then in the other: tiles get smaller, and nobody is always first.
+        const ProductTask task = schedule.task(first + turn);
         ptx::barrier_wait(&storage.task_read[position.slot], position.phase ^ 1);
         if (threadIdx.x % 32 == 0) {
             storage.tasks[position.slot] = task;

@@ -14,8 +14,15 @@ struct GroupRange {
     int first_tile;   // of the group, among all tiles
 };
 
-// One warp walks the groups 32 at a time, a group a lane; tiles must be asked for in ascending order. Offsets outside
-// [0, tokens] or descending are clamped: the result is then meaningless, but nothing outside the buffers is touched.
+// What a group asks for. Groups of a lower rank come first, those of equal rank in their own order.
+struct GroupWork {
+    int tiles;
+    int rank;  // 0 to 31
+};
+
+// One warp walks the groups 32 at a time, a group a lane, once for every rank that occurs; tiles must be asked for in
+// ascending order. Offsets outside [0, tokens] or descending are clamped: the result is then meaningless, but nothing
+// outside the buffers is touched.
 class GroupWalk {
 public:
     __device__ GroupWalk(const std::int32_t* ends, int groups, int tokens, int left_alignment, int right_alignment)
@@ -26,13 +33,14 @@ public:
           right_alignment_(right_alignment),
           lane_(static_cast<int>(threadIdx.x % 32)) {}
 
-    // tiles_of(rows): how many tiles a group of that many rows has. False when there is no such tile.
-    template <class TilesOf>
-    __device__ bool seek(int tile, TilesOf tiles_of, GroupRange& found) {
+    // work_of(rows): of a group of that many rows. False when there is no such tile.
+    template <class WorkOf>
+    __device__ bool seek(int tile, WorkOf work_of, GroupRange& found) {
+        if (window_ < 0) survey(work_of);
         while (tile >= tiles_before_ + tiles_in_window_) {
-            const int next = window_ + 32;
-            if (next >= groups_ && window_ >= 0) return false;
-            open(window_ < 0 ? 0 : next, tiles_of);
+            window_ += 32;
+            if (window_ >= groups_ && !next_rank()) return false;
+            open(work_of);
         }
         const unsigned owners = __ballot_sync(~0u, tiles_before_ + tiles_through_ > tile);
         const int owner = __ffs(static_cast<int>(owners)) - 1;
@@ -50,16 +58,39 @@ private:
         return group < 0 ? 0 : min(max(ends_[min(group, groups_ - 1)], 0), tokens_);
     }
 
-    template <class TilesOf>
-    __device__ void open(int window, TilesOf tiles_of) {
+    __device__ int rows_of(int group) const {
+        return group < groups_ ? max(end_of(group) - end_of(group - 1), 0) : 0;
+    }
+
+    // Which ranks occur.
+    template <class WorkOf>
+    __device__ void survey(WorkOf work_of) {
+        for (int window = 0; window < groups_; window += 32) {
+            const GroupWork work = work_of(rows_of(window + lane_));
+            ranks_ |= __reduce_or_sync(~0u, window + lane_ < groups_ && work.tiles > 0 ? 1u << work.rank : 0);
+        }
+        window_ = groups_;  // past the last one of no rank
+    }
+
+    __device__ bool next_rank() {
+        if (ranks_ == 0) return false;
+        rank_ = __ffs(static_cast<int>(ranks_)) - 1;
+        ranks_ &= ranks_ - 1;
+        window_ = 0;
+        left_before_ = left_in_window_ = right_before_ = right_in_window_ = 0;
+        return true;
+    }
+
+    template <class WorkOf>
+    __device__ void open(WorkOf work_of) {
         tiles_before_ += tiles_in_window_;
         left_before_ += left_in_window_;
         right_before_ += right_in_window_;
-        window_ = window;
-        const int group = window + lane_;
+        const int group = window_ + lane_;
         first_row_ = end_of(group - 1);
-        rows_ = group < groups_ ? max(end_of(group) - first_row_, 0) : 0;
-        tiles_ = group < groups_ ? tiles_of(rows_) : 0;
+        rows_ = rows_of(group);
+        const GroupWork work = work_of(rows_);
+        tiles_ = group < groups_ && work.rank == rank_ ? work.tiles : 0;
         const int left = round_up(rows_, left_alignment_), right = round_up(rows_, right_alignment_);
         int left_through = left, right_through = right;
         tiles_through_ = tiles_;
@@ -84,7 +115,9 @@ private:
 
     const std::int32_t* ends_;  // [groups] cumulative
     int groups_, tokens_, left_alignment_, right_alignment_, lane_;
-    int window_ = -1;  // first group of the 32 in the lanes
+    unsigned ranks_ = 0;  // still to come, a bit each
+    int rank_ = 0;
+    int window_ = -1;  // first group of the 32 in the lanes; -1: nothing was looked at yet
     int tiles_before_ = 0, tiles_in_window_ = 0;
     int left_before_ = 0, left_in_window_ = 0, right_before_ = 0, right_in_window_ = 0;  // columns
     // of this lane's group

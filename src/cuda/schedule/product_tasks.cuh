@@ -53,8 +53,8 @@ public:
         ProductTask task{};
         task.blocks = -1;
         GroupRange range;
-        const auto tiles_of = [&](int rows) { return right_tiles(rows) * left_tiles_; };
-        if (!walk_.seek(tile, tiles_of, range)) return task;
+        const auto work_of = [&](int rows) { return GroupWork{right_tiles(rows) * left_tiles_, rank_of(rows)}; };
+        if (!walk_.seek(tile, work_of, range)) return task;
         const int extent = reduction == Reduction::along_k ? range.rows : shape_.right_extent;
         const int rights = right_tiles(range.rows);
         const TilePlace place = place_tile(tile - range.first_tile, range.first_tile, rights, left_tiles_, shape_.band);
@@ -93,6 +93,17 @@ private:
     // little work.
     __device__ static int tile_height(int extent, int count) {
         return count == 0 ? 32 : round_up_32((extent + count - 1) / count);
+    }
+
+    // Tiles of much work first, so that blocks that run side by side have alike ones and the last ones are small: by the
+    // width, or where all are alike in that, by the length of the reduction, two ranks to a doubling.
+    __device__ int rank_of(int rows) const {
+        if constexpr (reduction == Reduction::along_k) {
+            return right_tile / 32 - tile_height(rows, right_tiles(rows)) / 32;
+        } else {
+            const int blocks = max(tiles(rows, reduce_tile), 1), doublings = 31 - __clz(blocks);
+            return 31 - min(2 * doublings + (doublings > 0 ? blocks >> (doublings - 1) & 1 : 0), 31);
+        }
     }
 
     ProductShape shape_;
