@@ -14,8 +14,7 @@ struct OperandMaps {
 // Warp 1 of the feeding warpgroup: works out the tile list and posts it for everybody else.
 template <class Config>
 __device__ void post_tasks(ProductStorage<Config>& storage, const ProductParameters& parameters) {
-    using Schedule = ProductSchedule<Config::reduction, Config::left_tile, Config::right_tile, Config::reduce_tile>;
-    Schedule schedule(parameters.shape);
+    typename Config::Schedule schedule(parameters.shape);
     RingPosition<ProductStorage<Config>::tasks_ahead> position;
     const int block = static_cast<int>(blockIdx.x), blocks = static_cast<int>(gridDim.x);
     for (int first = 0, turn = block;; first += blocks, turn = blocks - 1 - turn) {
@@ -42,14 +41,16 @@ __device__ __forceinline__ void load_slot(ProductStorage<Config>& storage, const
     const int right_reduce = task.right_first + round * Config::reduce_tile;
     const int right_panels = (task.right_width + 63) / 64;
     const int right_lines = Config::right_panels ? right_panels * 64 : task.right_width;
-    const int batch = Config::reduction == Reduction::along_k ? task.group : 0;
+    // The weights' matrix; tokens have none.
+    const int left_batch = Config::reduction == Reduction::along_k && !Config::tokens_left ? task.group : 0;
+    const int right_batch = Config::tokens_left ? task.group : 0;
     ptx::barrier_arrive_expect(arrived, (Config::left_tile + right_lines) * 128);
     if constexpr (Config::left_panels) {
         for (int panel = 0; panel < Config::left_tile / 64; ++panel)
             ptx::tensor_load(left + panel * Config::panel_bytes, maps.left, arrived, task.left_row + panel * 64,
-                             left_reduce, batch);
+                             left_reduce, left_batch);
     } else {
-        ptx::tensor_load(left, maps.left, arrived, left_reduce, task.left_row, batch);
+        ptx::tensor_load(left, maps.left, arrived, left_reduce, task.left_row, left_batch);
     }
     if constexpr (Config::right_panels) {
         for (int panel = 0; panel < right_panels; ++panel)
@@ -58,11 +59,13 @@ __device__ __forceinline__ void load_slot(ProductStorage<Config>& storage, const
     } else {
         if (task.right_width == Config::right_tile) {
             constexpr int half = Config::right_tile / 2;
-            ptx::tensor_load(right, maps.right_full, arrived, right_reduce, task.right_row, 0);
-            ptx::tensor_load(right + half * 128, maps.right_full, arrived, right_reduce, task.right_row + half, 0);
+            ptx::tensor_load(right, maps.right_full, arrived, right_reduce, task.right_row, right_batch);
+            ptx::tensor_load(right + half * 128, maps.right_full, arrived, right_reduce, task.right_row + half,
+                             right_batch);
         } else {
             for (int row = 0; row < task.right_width; row += 32)
-                ptx::tensor_load(right + row * 128, maps.right, arrived, right_reduce, task.right_row + row, 0);
+                ptx::tensor_load(right + row * 128, maps.right, arrived, right_reduce, task.right_row + row,
+                                 right_batch);
         }
     }
 }
@@ -92,21 +95,21 @@ __device__ __forceinline__ void load_raw_slot(ProductStorage<Config>& storage, c
 }
 
 // Blockwise scales, a warp: where this lane's come from is worked out once a tile; every slot is then a few copies.
+// wgrad:
 template <class Config>
 struct ScaleFeeder {
-    static constexpr bool along_k = Config::reduction == Reduction::along_k;
-    static constexpr int rights = Config::right_tile / 32, lefts = along_k ? 1 : Config::left_tile / 32;
+    static constexpr int rights = Config::right_tile / 32, lefts = Config::left_tile / 32;
     const float *right[rights], *left[lefts];  // of the next slot
     std::int64_t right_step, left_step;        // from block to block
     unsigned right_valid = 0, left_valid = 0;  // a bit each
     int lane;
 
     __device__ ScaleFeeder(const ProductParameters& parameters, const ProductTask& task)
-        : lane(static_cast<int>(threadIdx.x % 32)) {
-        const std::int64_t blocks = parameters.scale_blocks, block = task.left_first / Config::reduce_tile;
-        const bool inside = block < blocks;  // not in an empty group, whose operands lie past the end
-        right_step = along_k ? parameters.shape.tokens : parameters.shape.right_extent;
-        left_step = along_k ? 1 : parameters.shape.left_extent;
+        : right_step(parameters.shape.right_extent),
+          left_step(parameters.shape.left_extent),
+          lane(static_cast<int>(threadIdx.x % 32)) {
+        const std::int64_t block = task.left_first / Config::reduce_tile;
+        const bool inside = block < parameters.scale_blocks;  // not in an empty group, whose operands lie past the end
 #pragma unroll
         for (int i = 0; i < rights; ++i) {
             const bool valid = inside && lane + 32 * i < task.right_valid;
@@ -115,15 +118,9 @@ struct ScaleFeeder {
         }
 #pragma unroll
         for (int i = 0; i < lefts; ++i) {
-            const bool valid =
-                along_k ? lane == 0 : inside && task.left_row + lane + 32 * i < parameters.shape.left_extent;
+            const bool valid = inside && task.left_row + lane + 32 * i < parameters.shape.left_extent;
             left_valid |= (valid ? 1u : 0u) << i;
-            const std::int64_t first =
-                along_k ? (task.group * static_cast<std::int64_t>((parameters.shape.left_extent + 127) / 128) +
-                           task.left_row / 128) *
-                              blocks
-                        : block * left_step + task.left_row + lane + 32 * i;
-            left[i] = parameters.left_scales + (valid ? first : 0);
+            left[i] = parameters.left_scales + (valid ? block * left_step + task.left_row + lane + 32 * i : 0);
         }
     }
 
@@ -137,9 +134,43 @@ struct ScaleFeeder {
 #pragma unroll
         for (int i = 0; i < lefts; ++i) {
             const bool valid = left_valid >> i & 1;
-            if (!along_k || lane == 0) ptx::copy_word(&scales.left[along_k ? 0 : lane + 32 * i], left[i], valid);
+            ptx::copy_word(&scales.left[lane + 32 * i], left[i], valid);
             if (valid) left[i] += left_step;
         }
+        ptx::copy_words_arrive(arrived);
+    }
+};
+
+// Forward and dgrad:
+template <class Config>
+struct TokenScaleFeeder {
+    static constexpr int rights = Config::right_tile / 64, lefts = Config::left_tile / 32;
+    const float *right, *left;  // of the next slot; left: the tile's first row
+    std::int64_t tokens;
+    int lane, left_valid;
+    bool right_valid;
+
+    __device__ TokenScaleFeeder(const ProductParameters& parameters, const ProductTask& task)
+        : left(parameters.left_scales + task.left_row),
+          tokens(parameters.shape.tokens),
+          lane(static_cast<int>(threadIdx.x % 32)),
+          left_valid(task.left_valid) {
+        const int row = task.right_row + 64 * lane;
+        right_valid = lane < rights && row < parameters.shape.left_extent;
+        const std::int64_t blocks = (parameters.shape.left_extent + 127) / 128;
+        right =
+            parameters.right_scales + (right_valid ? (task.group * blocks + row / 128) * parameters.scale_blocks : 0);
+    }
+
+    __device__ __forceinline__ void load(TokenSlotScales<Config::right_tile>& scales, ptx::Barrier* arrived) {
+#pragma unroll
+        for (int i = 0; i < lefts; ++i) {
+            const bool valid = lane + 32 * i < left_valid;
+            ptx::copy_word(&scales.left[lane + 32 * i], valid ? left + lane + 32 * i : left, valid);
+        }
+        if (lane < rights) ptx::copy_word(&scales.right[lane], right, right_valid);
+        left += tokens;
+        if (right_valid) ++right;
         ptx::copy_words_arrive(arrived);
     }
 };
@@ -156,7 +187,9 @@ __device__ void feed(ProductStorage<Config>& storage, const OperandMaps& maps, c
     while (true) {
         const ProductTask task = tasks.next();
         if (task.blocks < 0) return;
-        std::conditional_t<Config::scaled_blocks, ScaleFeeder<Config>, NoScaleFeeder> scale_feeder(parameters, task);
+        std::conditional_t<Config::tokens_left, TokenScaleFeeder<Config>,
+                           std::conditional_t<Config::scaled_blocks, ScaleFeeder<Config>, NoScaleFeeder>>
+            scale_feeder(parameters, task);
         for (int round = 0; round < task.blocks; ++round, position.advance()) {
             if constexpr (Config::decoded) {
                 ptx::barrier_wait(&storage.raw.free[position.slot], position.phase ^ 1);

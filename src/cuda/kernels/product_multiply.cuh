@@ -62,37 +62,49 @@ struct Multiplier {
         ptx::wgmma_commit();
         ptx::wgmma_hold(acc);
     }
+    // The e5m2 operand: 0 none, 1 left, 2 right.
+    static constexpr int gradients = Config::element != Element::e4m3_e5m2 ? 0 : Config::tokens_left ? 1 : 2;
     template <int Width, bool Accumulate>
     __device__ __forceinline__ static void multiply_step(float (&acc)[Width / 2], std::uint64_t a, std::uint64_t b) {
         if constexpr (Config::fp8)
-            ptx::wgmma_fp8<Width, Config::element == Element::e4m3_e5m2, Accumulate>(acc, a, b);
+            ptx::wgmma_fp8<Width, gradients == 1, gradients == 2, Accumulate>(acc, a, b);
         else
             ptx::wgmma_bf16<Width, Config::left_panels, Config::right_panels, Accumulate>(acc, a, b);
     }
 
-    // Blockwise scales of this lane's accumulators: right of its columns, left of its two rows. In forward a weight
-    // block is a whole left tile: its scale is the same for all and is multiplied in at once.
-    static constexpr bool one_left_scale = Config::reduction == Reduction::along_k;
+    // Blockwise scales of this lane's accumulators: left of its two rows, right of its columns (wgrad) or of 64 at a
+    // time.
     template <int Width>
     struct BlockScales {
-        float right[Width / 4], left[2];
+        static constexpr int rights = Config::tokens_left ? Config::right_tile / 64 : Width / 4;
+        float right[rights], left[2];
+
+        __device__ __forceinline__ float of(int accumulator) const {
+            return right[Config::tokens_left ? accumulator / 32 : accumulator / 4 * 2 + accumulator % 2] *
+                   left[accumulator / 2 % 2];
+        }
     };
     template <int Width>
-    __device__ __forceinline__ BlockScales<Width> read_scales(const SlotScales<Config::right_tile>& slot) const {
+    __device__ __forceinline__ BlockScales<Width> read_scales(int slot) const {
+        const auto& shared = storage.scales[slot];
         const int lane = static_cast<int>(threadIdx.x % 32),
                   row = half * 64 + static_cast<int>(threadIdx.x / 32 % 4) * 16 + lane / 4;
         BlockScales<Width> scales;
-        scales.left[0] = slot.left[one_left_scale ? 0 : row];
-        scales.left[1] = one_left_scale ? scales.left[0] : slot.left[row + 8];
-        const auto* right = reinterpret_cast<const float4*>(&slot.right[lane % 4 * slot.stride]);
-        const float factor = one_left_scale ? scales.left[0] : 1.0f;
+        scales.left[0] = shared.left[row];
+        scales.left[1] = shared.left[row + 8];
+        if constexpr (Config::tokens_left) {
 #pragma unroll
-        for (int j = 0; j < Width / 16; ++j) {
-            const float4 four = right[j];  // of two columns, and of the two 8 further on
-            scales.right[4 * j] = four.x * factor;
-            scales.right[4 * j + 1] = four.y * factor;
-            scales.right[4 * j + 2] = four.z * factor;
-            scales.right[4 * j + 3] = four.w * factor;
+            for (int i = 0; i < scales.rights; ++i) scales.right[i] = shared.right[i];
+        } else {
+            const auto* right = reinterpret_cast<const float4*>(&shared.right[lane % 4 * shared.stride]);
+#pragma unroll
+            for (int j = 0; j < Width / 16; ++j) {
+                const float4 four = right[j];  // of two columns, and of the two 8 further on
+                scales.right[4 * j] = four.x;
+                scales.right[4 * j + 1] = four.y;
+                scales.right[4 * j + 2] = four.z;
+                scales.right[4 * j + 3] = four.w;
+            }
         }
         return scales;
     }
@@ -163,23 +175,24 @@ struct Multiplier {
                 ptx::named_arrive(3 - half, 256);
                 BlockScales<Width> scales;
                 if constexpr (Config::scaled_blocks)
-                    scales = read_scales<Width>(storage.scales[position.slot]);  // while the products run
+                    scales = read_scales<Width>(position.slot);  // while the products run
                 ptx::wgmma_wait<0>();
                 ptx::wgmma_hold(partial);
                 release(position.slot);
                 position.advance();
 #pragma unroll
                 for (int i = 0; i < Width / 2; ++i) {
-                    if constexpr (!Config::scaled_blocks)
-                        acc[i] += partial[i];
-                    else if constexpr (one_left_scale)
-                        acc[i] += partial[i] * scales.right[i / 4 * 2 + i % 2];
+                    if constexpr (Config::scaled_blocks)
+                        acc[i] += partial[i] * scales.of(i);
                     else
-                        acc[i] += partial[i] * (scales.right[i / 4 * 2 + i % 2] * scales.left[i / 2 % 2]);
+                        acc[i] += partial[i];
                 }
             }
         }
-        output.template stage<Width>(acc);
+        if constexpr (Config::tokens_left)
+            output.template stage_rows<Width>(acc);
+        else
+            output.template stage<Width>(acc);
         return next;
     }
 

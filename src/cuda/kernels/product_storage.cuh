@@ -12,7 +12,7 @@ namespace octet::cuda {
 
 enum class Element {
     e4m3,
-    e4m3_e5m2,  // left e4m3, right e5m2: gradients
+    e4m3_e5m2,  // e4m3, and e5m2 for gradients
     bf16,
     mx,  // e4m3 in blocks of 32 with a power of two each; decoded to bf16 on the way
 };
@@ -45,15 +45,20 @@ struct ProductConfig {
     // tile that is added to waits there whole in any case.
     static constexpr int slot_bytes = (left_tile + right_tile) * 128;
     static constexpr int raw_slot_bytes = element == Element::mx ? 2 * (left_tile + right_tile) * 64 : 0;
+    // Blockwise, forward and dgrad: a scale for every token and block of the reduction, one for 128 x 128 weights. With
+    // the tokens as columns every lane would read a scale for two of its accumulators, from shared memory that the
+    // tensor cores keep busy already; as rows they are two scales a lane. Everywhere else the tokens are on the right.
+    static constexpr bool tokens_left = accumulation == Accumulation::blocks && reduction == Reduction::along_k;
     static constexpr int spare_bytes =
         227 * 1024 - slots * slot_bytes - raw_slot_bytes - 4096;  // 4096: barriers, scales, tasks
     static constexpr bool adds = output == Output::add_f32;
     static constexpr bool whole_tile_staged = adds || (output == Output::bf16 && spare_bytes >= 2 * right_tile * 128);
-    using OutputLayout = octet::cuda::OutputLayout<output,
-                                                   whole_tile_staged      ? right_tile*(adds ? 256 : 128)
-                                                   : spare_bytes >= 65536 ? 32768
-                                                                          : 16384,
-                                                   whole_tile_staged ? 1 : 2>;
+    static constexpr int staging_bytes = whole_tile_staged      ? right_tile * (adds ? 256 : 128)
+                                         : spare_bytes >= 65536 ? 32768
+                                                                : 16384;
+    using OutputLayout =
+        std::conditional_t<tokens_left, TokenOutputLayout<output, tokens_left ? right_tile : 64>,
+                           octet::cuda::OutputLayout<output, staging_bytes, whole_tile_staged ? 1 : 2>>;
     // mx: the copy engine fills raw slots, a fourth warpgroup decodes them into the slots.
     static constexpr bool decoded = element == Element::mx;
     static constexpr int raw_slots = decoded ? 2 : 0;
@@ -71,6 +76,7 @@ struct ProductConfig {
     static constexpr bool right_panels = reduction == Reduction::along_tokens;
     static constexpr int panel_bytes = 64 * 128;
     static constexpr int step = reduce_tile / 4;  // of the reduction, one instruction
+    using Schedule = ProductSchedule<reduction, left_tile, right_tile, reduce_tile, tokens_left>;
 
     static_assert(right_tile % 32 == 0 && right_tile <= 256 && (right_tile % 64 == 0 || !right_panels));
     static_assert(!right_panels || left_panels, "tokens as rows: of both operands");
@@ -89,20 +95,26 @@ struct ProductParameters {
     const std::uint8_t*
         left_exponents;  // mx: [groups, left_extent, scale_blocks] forward, [left_extent, scale_blocks] wgrad
     const std::uint8_t* right_exponents;  // mx: [tokens, scale_blocks] forward, [right_extent, scale_blocks] wgrad
-    int scale_blocks;  // blocks: left_scales [groups, ceil(left_extent / 128), scale_blocks] and right_scales
-                       // [scale_blocks, tokens] forward; [scale_blocks, left_extent] and [scale_blocks, right_extent]
-                       // wgrad
+    int scale_blocks;  // blocks: left_scales [scale_blocks, tokens] and right_scales [groups, ceil(left_extent / 128),
+                       // scale_blocks] forward; [scale_blocks, left_extent] and [scale_blocks, right_extent] wgrad
     void* out;         // [tokens, left_extent] forward; [groups, right_extent, left_extent] wgrad
 };
 
-// The scales of one slot, blockwise. A lane of the tensor cores' layout owns columns 8j + 2q and 8j + 2q + 1 for its q
-// = lane % 4: its scales lie beside each other, and the four q's in different banks.
+// The scales of one slot, blockwise wgrad. A lane of the tensor cores' layout owns columns 8j + 2q and 8j + 2q + 1 for
+// its q = lane % 4: its scales lie beside each other, and the four q's in different banks.
 template <int right_tile>
 struct SlotScales {
     static constexpr int stride = right_tile / 4 + 4;
     alignas(16) float right[4 * stride];
     float left[128];
     __device__ static int place(int column) { return column % 8 / 2 * stride + column / 8 * 2 + column % 2; }
+};
+
+// The same, forward and dgrad: of the tokens, and of each 64 weight rows.
+template <int right_tile>
+struct TokenSlotScales {
+    static_assert(right_tile % 64 == 0);
+    float left[128], right[right_tile / 64];
 };
 
 // Undecoded slots; nothing where there are none.
@@ -122,7 +134,9 @@ struct ProductStorage {
     OutputChunks<typename Config::OutputLayout> chunks[2];  // per multiplying warpgroup
     RawSlots<Config::raw_slots, (Config::left_tile + Config::right_tile) * Config::raw_line> raw;
     OutputStorage<typename Config::OutputLayout, Config::right_tile> output[2];
-    std::conditional_t<Config::scaled_blocks, SlotScales<Config::right_tile>, std::uint8_t> scales[Config::slots];
+    std::conditional_t<Config::tokens_left, TokenSlotScales<Config::tokens_left ? Config::right_tile : 64>,
+                       std::conditional_t<Config::scaled_blocks, SlotScales<Config::right_tile>, std::uint8_t>>
+        scales[Config::slots];
     alignas(16) ProductTask tasks[tasks_ahead];
     ptx::Barrier tiles_arrived[Config::slots], tiles_free[Config::slots];
     ptx::Barrier task_posted[tasks_ahead], task_read[tasks_ahead];

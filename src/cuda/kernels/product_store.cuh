@@ -46,8 +46,11 @@ __device__ void store_tiles(ProductStorage<Config>& storage, const ProductParame
             for (int i = 0; i < Config::right_tile / 32; ++i) shared.right_scales[lane + i * 32] = right_scales[i];
             ptx::warp_arrive(&shared.scales_ready);
         }
-        drainer.template drain<!along_k>(task.right_width, left_row, task.right_row, task.right_valid,
-                                         along_k ? 0 : task.group);
+        if constexpr (Config::tokens_left)
+            drainer.drain_columns(task.right_width, task.right_row, left_row, task.left_valid - half * 64);
+        else
+            drainer.template drain<!along_k>(task.right_width, left_row, task.right_row, task.right_valid,
+                                             along_k ? 0 : task.group);
         task = tasks.next();
     }
     if (lane == 0) ptx::store_wait_all();

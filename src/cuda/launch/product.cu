@@ -106,15 +106,14 @@ ProductKernel choose_kernel(const WeightGradientProduct& p) {
     return fits && on_hopper() ? ProductKernel::hopper : ProductKernel::generic;
 }
 
-// Two sets of accumulators leave room for 192 right rows, a set of scales beside them (fp8_blockwise) for 160, and a
-// fourth warpgroup (mxfp8) for 192. With one set, 256, and three slots, so that a whole tile can wait in shared memory
-// for its store; but where an expert has few tokens its weights come from device memory for little work each, loads and
-// not stores are what is waited for, and a fourth slot is worth more.
+// Two sets of accumulators leave room for 192 right rows, a set of scales beside them (fp8_blockwise wgrad) for 160,
+// and a fourth warpgroup (mxfp8) for 192. With one set, 256, and three slots, so that a whole tile can wait in shared
+// memory for its store; but where an expert has few tokens its weights come from device memory for little work each,
+// loads and not stores are what is waited for, and a fourth slot is worth more.
 ProductPlan choose_plan(const TokenGroupedProduct& p) {
     const bool two_sets = p.recipe == ProductRecipe::fp8_rowwise && p.accumulation == ProductAccumulation::promoted;
-    if (p.recipe == ProductRecipe::fp8_blockwise) return {8, 160, 4};
+    if (p.recipe == ProductRecipe::fp8_blockwise || two_sets) return {8, 192, 4};
     if (p.recipe == ProductRecipe::mxfp8) return {8, 192, 3};
-    if (two_sets) return {8, 192, 4};
     return {8, 256, p.output == ProductOutput::bf16 && p.m < 512 * p.e ? 4 : 3};
 }
 ProductPlan choose_plan(const WeightGradientProduct& p) {

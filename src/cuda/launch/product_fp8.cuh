@@ -6,7 +6,7 @@
 
 namespace octet::cuda {
 
-// Token-grouped (forward and dgrad): left = weights, right = tokens.
+// Token-grouped (forward and dgrad): left = weights, right = tokens; blockwise the other way round.
 template <Element element, Output output, Accumulation accumulation>
 void launch_fp8_instance(const TokenGroupedProduct& p, const ProductPlan& plan, cudaStream_t stream) {
     const int tile = plan.right_tile;
@@ -14,8 +14,12 @@ void launch_fp8_instance(const TokenGroupedProduct& p, const ProductPlan& plan, 
                         std::int64_t columns, int box_rows) {
         return make_tensor_map({what, data, CU_TENSOR_MAP_DATA_TYPE_UINT8, 1, batches, rows, columns, box_rows, 128});
     };
-    const ProductMaps maps = {map("w", p.w, p.e, p.n, p.k, 128), map("a", p.a, 1, p.m, p.k, 32),
-                              map("a", p.a, 1, p.m, p.k, tile / 2), make_output_map(p.output, p.out, 1, p.m, p.n)};
+    const auto tokens = [&](int box_rows) { return map("a", p.a, 1, p.m, p.k, box_rows); };
+    const auto weights = [&](int box_rows) { return map("w", p.w, p.e, p.n, p.k, box_rows); };
+    const CUtensorMap out = make_output_map(p.output, p.out, 1, p.m, p.n);
+    const ProductMaps maps = accumulation == Accumulation::blocks
+                                 ? ProductMaps{tokens(128), weights(32), weights(tile / 2), out}
+                                 : ProductMaps{weights(128), tokens(32), tokens(tile / 2), out};
     launch_product<element, Reduction::along_k, output, accumulation>(maps, parameters_of(p, plan), plan,
                                                                       most_tiles(p, tile), stream);
 }

@@ -44,7 +44,8 @@ void launch_product(const ProductMaps& maps, const ProductParameters& parameters
     } else if constexpr (element == Element::mx) {
         if (is(192, 3)) return launch_with.template operator()<192, 3>();
     } else if constexpr (accumulation == Accumulation::blocks) {
-        if (is(160, 4)) return launch_with.template operator()<160, 4>();
+        constexpr int right_tile = reduction == Reduction::along_k ? 192 : 160;
+        if (is(right_tile, 4)) return launch_with.template operator()<right_tile, 4>();
     } else if constexpr (accumulation == Accumulation::promoted) {
         if (is(192, 4)) return launch_with.template operator()<192, 4>();
     } else {
@@ -66,10 +67,11 @@ inline CUtensorMap make_output_map(ProductOutput output, void* out, std::int64_t
 
 inline ProductParameters parameters_of(const TokenGroupedProduct& p, const ProductPlan& plan) {
     const int k = static_cast<int>(p.k);
+    const bool tokens_left = p.recipe == ProductRecipe::fp8_blockwise;
     return {
         {p.ends, static_cast<int>(p.e), static_cast<int>(p.m), static_cast<int>(p.n), 0, k, k, false, 1, 1, plan.band},
-        p.w_inverse,
-        p.a_inverse,
+        tokens_left ? p.a_inverse : p.w_inverse,
+        tokens_left ? p.w_inverse : p.a_inverse,
         static_cast<const std::uint8_t*>(p.w_scale),
         static_cast<const std::uint8_t*>(p.a_scale),
         static_cast<int>(p.recipe == ProductRecipe::mxfp8 ? (p.k + 31) / 32 : (p.k + 127) / 128),
@@ -92,7 +94,9 @@ inline ProductParameters parameters_of(const WeightGradientProduct& p, const Pro
 
 // The most tiles any split of the tokens can give.
 inline std::int64_t most_tiles(const TokenGroupedProduct& p, int right_tile) {
-    return (p.m / right_tile + std::min(p.m, p.e)) * ((p.n + 127) / 128);
+    const bool tokens_left = p.recipe == ProductRecipe::fp8_blockwise;
+    const std::int64_t token_tile = tokens_left ? 128 : right_tile, weight_tile = tokens_left ? right_tile : 128;
+    return (p.m / token_tile + std::min(p.m, p.e)) * ((p.n + weight_tile - 1) / weight_tile);
 }
 inline std::int64_t most_tiles(const WeightGradientProduct& p, int right_tile) {
     return p.e * ((p.n + right_tile - 1) / right_tile) * ((p.k + 127) / 128);

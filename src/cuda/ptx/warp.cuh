@@ -25,6 +25,15 @@ __device__ __forceinline__ void named_arrive(int name, int threads) {
     asm volatile("bar.arrive %0, %1;" ::"r"(name), "r"(threads) : "memory");
 }
 
+// Stores four 8x8 matrices of 16-bit values. Lane l gives the address of row l%8 of matrix l/8 and holds, of each
+// matrix, the elements (l/4, 2*(l%4)) and (l/4, 2*(l%4)+1).
+__device__ __forceinline__ void store_matrices(std::uint32_t row_address, std::uint32_t m0, std::uint32_t m1,
+                                               std::uint32_t m2, std::uint32_t m3) {
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(row_address), "r"(m0),
+                 "r"(m1), "r"(m2), "r"(m3)
+                 : "memory");
+}
+
 // Stores four 8x8 matrices of 16-bit values transposed. Lane l gives the address of row l%8 of matrix l/8 and holds, of
 // each matrix, the pair (l/4, 2*(l%4)) and (l/4, 2*(l%4)+1), which land in rows 2*(l%4) and 2*(l%4)+1, column l/4.
 __device__ __forceinline__ void store_matrices_transposed(std::uint32_t row_address, std::uint32_t m0, std::uint32_t m1,

@@ -81,11 +81,21 @@ __device__ __forceinline__ void wgmma_hold(float (&d)[Count]) {
             OCTET_WGMMA_ASM(SHAPE_AND_TYPES, TAIL, OCTET_WGMMA_R##I, OCTET_WGMMA_D##I("=f", d), A, B, "0"); \
     } while (0)
 
-// a: e4m3, b: e4m3 or e5m2, both K-major.
-template <int N, bool RightIsE5m2, bool Accumulate>
+// a, b: e4m3, or one of them e5m2; both K-major.
+template <int N, bool LeftIsE5m2, bool RightIsE5m2, bool Accumulate>
 __device__ __forceinline__ void wgmma_fp8(float (&d)[N / 2], std::uint64_t a, std::uint64_t b) {
     static_assert(N % 32 == 0 && N >= 32 && N <= 256, "octet: this width has no instruction here");
-    if constexpr (!RightIsE5m2) {
+    static_assert(!(LeftIsE5m2 && RightIsE5m2), "octet: this pair of elements has no instruction here");
+    if constexpr (LeftIsE5m2) {
+        if constexpr (N == 32) OCTET_WGMMA("m64n32k32.f32.e5m2.e4m3", "", 0, "%16", "%17");
+        if constexpr (N == 64) OCTET_WGMMA("m64n64k32.f32.e5m2.e4m3", "", 1, "%32", "%33");
+        if constexpr (N == 96) OCTET_WGMMA("m64n96k32.f32.e5m2.e4m3", "", 2, "%48", "%49");
+        if constexpr (N == 128) OCTET_WGMMA("m64n128k32.f32.e5m2.e4m3", "", 3, "%64", "%65");
+        if constexpr (N == 160) OCTET_WGMMA("m64n160k32.f32.e5m2.e4m3", "", 4, "%80", "%81");
+        if constexpr (N == 192) OCTET_WGMMA("m64n192k32.f32.e5m2.e4m3", "", 5, "%96", "%97");
+        if constexpr (N == 224) OCTET_WGMMA("m64n224k32.f32.e5m2.e4m3", "", 6, "%112", "%113");
+        if constexpr (N == 256) OCTET_WGMMA("m64n256k32.f32.e5m2.e4m3", "", 7, "%128", "%129");
+    } else if constexpr (!RightIsE5m2) {
         if constexpr (N == 32) OCTET_WGMMA("m64n32k32.f32.e4m3.e4m3", "", 0, "%16", "%17");
         if constexpr (N == 64) OCTET_WGMMA("m64n64k32.f32.e4m3.e4m3", "", 1, "%32", "%33");
         if constexpr (N == 96) OCTET_WGMMA("m64n96k32.f32.e4m3.e4m3", "", 2, "%48", "%49");

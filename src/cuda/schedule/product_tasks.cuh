@@ -17,6 +17,7 @@ enum class Reduction {
 struct ProductTask {
     int group;
     int left_row;
+    int left_valid;  // tokens on the left: rows that belong to the group
     int right_row;
     int right_valid;    // rows that belong to the group (and are stored)
     int right_width;    // rows loaded and multiplied, a multiple of 32
@@ -25,7 +26,7 @@ struct ProductTask {
     int reduce_length;  // elements of the reduction that belong to the group
     int blocks;         // of 128 bytes along the reduction, at least 1; -1: no more tiles
 };
-static_assert(sizeof(ProductTask) == 36);
+static_assert(sizeof(ProductTask) == 40);
 
 struct ProductShape {
     const std::int32_t* ends;  // [groups] cumulative end offsets, device
@@ -40,13 +41,13 @@ struct ProductShape {
     int band;                             // right tiles in a band, see tile_order.cuh
 };
 
-template <Reduction reduction, int left_tile, int right_tile, int reduce_tile>
+template <Reduction reduction, int left_tile, int right_tile, int reduce_tile, bool tokens_left = false>
 class ProductSchedule {
 public:
     __device__ explicit ProductSchedule(const ProductShape& shape)
         : shape_(shape),
           walk_(shape.ends, shape.groups, shape.tokens, shape.left_alignment, shape.right_alignment),
-          left_tiles_(tiles(shape.left_extent, left_tile)) {}
+          left_tiles_(tiles(shape.left_extent, tokens_left ? right_tile : left_tile)) {}
 
     // Warp-collective; `tile` must ascend. A tile past the end has blocks -1.
     __device__ ProductTask task(int tile) {
@@ -55,12 +56,22 @@ public:
         GroupRange range;
         const auto work_of = [&](int rows) { return GroupWork{right_tiles(rows) * left_tiles_, rank_of(rows)}; };
         if (!walk_.seek(tile, work_of, range)) return task;
+        task.group = range.group;
+        if constexpr (tokens_left)
+            place_tokens_left(tile, range, task);
+        else
+            place_tokens_right(tile, range, task);
+        task.blocks = max(tiles(task.reduce_length, reduce_tile), 1);
+        return task;
+    }
+
+private:
+    __device__ void place_tokens_right(int tile, const GroupRange& range, ProductTask& task) const {
         const int extent = reduction == Reduction::along_k ? range.rows : shape_.right_extent;
         const int rights = right_tiles(range.rows);
         const TilePlace place = place_tile(tile - range.first_tile, range.first_tile, rights, left_tiles_, shape_.band);
         const int height = tile_height(extent, rights);
         const int offset = place.right * height;
-        task.group = range.group;
         task.left_row = place.left * left_tile;
         task.right_row = offset + (reduction == Reduction::along_k ? range.first_row : 0);
         task.right_valid = min(height, extent - offset);
@@ -78,15 +89,26 @@ public:
                 task.right_first = shape_.right_reduce;
             }
         }
-        task.blocks = max(tiles(task.reduce_length, reduce_tile), 1);
-        return task;
     }
 
-private:
+    // The roles exchanged: bands of token tiles, two weight tiles at a time.
+    __device__ void place_tokens_left(int tile, const GroupRange& range, ProductTask& task) const {
+        const int rights = right_tiles(range.rows);
+        const TilePlace place = place_tile(tile - range.first_tile, range.first_tile, rights, left_tiles_, shape_.band);
+        const int token = place.right * left_tile;
+        task.left_row = range.first_row + token;
+        task.left_valid = min(left_tile, range.rows - token);
+        task.right_row = place.left * right_tile;
+        task.right_valid = min(right_tile, shape_.left_extent - task.right_row);
+        task.right_width = round_up_32(task.right_valid);
+        task.reduce_length = shape_.left_reduce;
+    }
+
     __device__ static int tiles(int extent, int tile) { return (extent + tile - 1) / tile; }
     __device__ static int round_up_32(int value) { return (value + 31) / 32 * 32; }
     __device__ int right_tiles(int rows) const {
         if (reduction != Reduction::along_k && rows == 0 && shape_.skip_empty) return 0;
+        if (tokens_left) return tiles(rows, left_tile);
         return tiles(reduction == Reduction::along_k ? rows : shape_.right_extent, right_tile);
     }
     // The rows are dealt evenly: 260 are 160 + 100, not 256 + 4, because a narrow tile reloads the left operand for
@@ -95,14 +117,17 @@ private:
         return count == 0 ? 32 : round_up_32((extent + count - 1) / count);
     }
 
-    // Tiles of much work first, so that blocks that run side by side have alike ones and the last ones are small: by the
-    // width, or where all are alike in that, by the length of the reduction, two ranks to a doubling.
+    // Tiles of much work first, so that blocks that run side by side have alike ones and the last ones are small: by
+    // the width, or where all are alike in that, by the length of the reduction, two ranks to a doubling. Short
+    // reductions wait for their stores, not for each other.
     __device__ int rank_of(int rows) const {
-        if constexpr (reduction == Reduction::along_k) {
-            return right_tile / 32 - tile_height(rows, right_tiles(rows)) / 32;
+        if constexpr (tokens_left) {
+            return 0;
+        } else if constexpr (reduction == Reduction::along_k) {
+            return (right_tile - tile_height(rows, right_tiles(rows))) / 32;
         } else {
-            const int blocks = max(tiles(rows, reduce_tile), 1), doublings = 31 - __clz(blocks);
-            return 31 - min(2 * doublings + (doublings > 0 ? blocks >> (doublings - 1) & 1 : 0), 31);
+            const int blocks = max(tiles(rows, reduce_tile), 6), doublings = 31 - __clz(blocks);
+            return 31 - min(2 * doublings + (blocks >> (doublings - 1) & 1), 31);
         }
     }
 

@@ -38,6 +38,13 @@ struct OutputLayout {
     static_assert(!adds || buffers == 1, "the old tile is there as a whole");
 };
 
+// Where the accumulator rows are the output's rows (tokens on the left): chunks of 64 rows by 64 columns, the output
+// being contiguous along the columns.
+template <Output output, int right_tile>
+using TokenOutputLayout =
+    std::conditional_t<output == Output::bf16, OutputLayout<output, right_tile / 64 * 8192, right_tile / 64>,
+                       OutputLayout<output, 16384, 1>>;
+
 // Staging buffers of one multiplying warpgroup.
 template <class Layout>
 struct alignas(1024) OutputChunks {
@@ -100,7 +107,43 @@ struct OutputStager {
         }
     }
 
+    // Accumulator rows are the output's rows.
+    template <int Width>
+    __device__ __forceinline__ void stage_rows(const float (&acc)[Width / 2]) {
+        static_assert(!scaled && Layout::chunk_right == 64);
+#pragma unroll
+        for (int first = 0; first < Width; first += 64) {
+            ptx::barrier_wait(&storage.drained[position.slot], position.phase ^ 1);
+            const std::uint32_t chunk = ptx::shared_address(chunks.bytes[position.slot]);
+#pragma unroll
+            for (int column = first; column < first + 64 && column < Width; column += 16)
+                write_rows(&acc[column / 2], column - first, chunk);
+            ptx::shared_to_async_fence();
+            ptx::warp_arrive(&storage.staged[position.slot]);
+            position.advance();
+        }
+    }
+
 private:
+    // 16 columns of accumulators at `column` of a chunk.
+    __device__ __forceinline__ static void write_rows(const float* v, int column, std::uint32_t chunk) {
+        const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32 % 4);
+        if constexpr (Layout::output == Output::bf16) {
+            // Matrices: rows 0-7 and 8-15 of the first eight columns, then of the second eight.
+            const int matrix = lane / 8, row = warp * 16 + matrix % 2 * 8 + lane % 8, unit = column / 8 + matrix / 2;
+            ptx::store_matrices(chunk + row * 128 + ((unit ^ (lane % 8)) << 4), ptx::bf16_pair(v[0], v[1]),
+                                ptx::bf16_pair(v[2], v[3]), ptx::bf16_pair(v[4], v[5]), ptx::bf16_pair(v[6], v[7]));
+        } else {
+#pragma unroll
+            for (int i = 0; i < 8; ++i) {
+                const int row = warp * 16 + i / 2 % 2 * 8 + lane / 4;
+                const int left = (column + i / 4 * 8) % 32 + 2 * (lane % 4) + i % 2;
+                const std::uint32_t panel = chunk + column / 32 * Layout::panel_bytes;
+                ptx::store_shared(panel + row * 128 + (((left / 4) ^ (row % 8)) << 4) + left % 4 * 4, v[i]);
+            }
+        }
+    }
+
     template <int Width>
     __device__ __forceinline__ void read_scales(int column, float2 (&scales)[4]) const {
 #pragma unroll
@@ -195,6 +238,31 @@ struct OutputDrainer {
             }
             pending = position.slot;
             position.advance();
+        }
+    }
+
+    // out[row .. + rows, column .. + width], staged by stage_rows; rows from there on belong to somebody else.
+    __device__ void drain_columns(int width, int column, int row, int rows) {
+        const int lane = static_cast<int>(threadIdx.x % 32);
+        for (int first = 0; first < width; first += 64) {
+            ptx::barrier_wait(&storage.staged[position.slot], position.phase);
+            const std::uint8_t* chunk = chunks.bytes[position.slot];
+            for (int box = 0; box < 64 && box < rows; box += Layout::box_right) {
+                if (box + Layout::box_right <= rows) {
+                    if (lane == 0) send(chunk + box * 128, column + first, row + box, 0);
+                } else {
+                    copy_lines(chunk + box * 128, column + first, row + box, rows - box);
+                }
+            }
+            __syncwarp();
+            if (lane == 0) ptx::store_commit();
+            if (Layout::buffers > 1 && pending >= 0) {
+                if (lane == 0) ptx::store_wait_read<1>();
+                ptx::warp_arrive(&storage.drained[pending]);
+            }
+            pending = position.slot;
+            position.advance();
+            if constexpr (Layout::buffers == 1) finish();
         }
     }
 
