@@ -16,10 +16,9 @@ template <class Config>
 __device__ void post_tasks(ProductStorage<Config>& storage, const ProductParameters& parameters) {
     typename Config::Schedule schedule(parameters.shape);
     RingPosition<ProductStorage<Config>::tasks_ahead> position;
-    const int block = static_cast<int>(blockIdx.x), blocks = static_cast<int>(gridDim.x);
-    for (int first = 0, turn = block;; first += blocks, turn = blocks - 1 - turn) {
-        // The blocks take turns in one order and then in the other: tiles get smaller, and nobody is always first.
-        const ProductTask task = schedule.task(first + turn);
+    for (int round = 0;; ++round) {
+        const ProductTask task =
+            schedule.task(tile_of_round(round, static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x)));
         ptx::barrier_wait(&storage.task_read[position.slot], position.phase ^ 1);
         if (threadIdx.x % 32 == 0) {
             storage.tasks[position.slot] = task;

@@ -94,7 +94,6 @@ private:
         const int left = round_up(rows_, left_alignment_), right = round_up(rows_, right_alignment_);
         int left_through = left, right_through = right;
         tiles_through_ = tiles_;
-#pragma unroll
         for (int step = 1; step < 32; step *= 2) {
             const int tiles = __shfl_up_sync(~0u, tiles_through_, step);
             const int left_columns = __shfl_up_sync(~0u, left_through, step);

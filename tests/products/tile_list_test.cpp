@@ -1,0 +1,210 @@
+// The tile list of the Hopper products: every element of the output in one tile, whatever the groups. The device code
+// runs on the host, each lane of its warp a fiber.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+#include <random>
+#include <vector>
+
+#include "emulator/fiber.hpp"
+
+namespace octet::test {
+
+using emulator::Fiber;
+
+// What the lanes of the running warp gave to the collective they are all in.
+struct Warp {
+    int lane = 0;
+    Fiber* fiber = nullptr;
+    std::uint32_t values[32] = {};
+};
+Warp& warp() {
+    static Warp one;
+    return one;
+}
+
+// All lanes give a value, then all see what was given.
+std::vector<std::uint32_t> exchange(std::uint32_t value) {
+    warp().values[warp().lane] = value;
+    warp().fiber->yield();
+    const std::vector<std::uint32_t> given(warp().values, warp().values + 32);
+    warp().fiber->yield();
+    return given;
+}
+
+}  // namespace octet::test
+
+// As much of CUDA as the schedule uses.
+#define __device__
+#define __forceinline__ inline
+namespace octet::cuda {
+using std::max;
+using std::min;
+struct ThreadIndex {
+    struct {
+        operator unsigned() const { return static_cast<unsigned>(test::warp().lane); }
+    } x;
+};
+inline constexpr ThreadIndex threadIdx{};
+inline int __shfl_sync(unsigned, int value, int from) {
+    return static_cast<int>(test::exchange(static_cast<std::uint32_t>(value))[static_cast<std::size_t>(from)]);
+}
+inline int __shfl_up_sync(unsigned, int value, int by) {
+    const int lane = test::warp().lane;
+    const auto given = test::exchange(static_cast<std::uint32_t>(value));
+    return static_cast<int>(given[static_cast<std::size_t>(lane < by ? lane : lane - by)]);
+}
+inline unsigned __ballot_sync(unsigned, bool value) {
+    const auto given = test::exchange(value);
+    unsigned bits = 0;
+    for (unsigned i = 0; i < 32; ++i) bits |= given[i] << i;
+    return bits;
+}
+inline unsigned __reduce_or_sync(unsigned, unsigned value) {
+    unsigned bits = 0;
+    for (const std::uint32_t one : test::exchange(value)) bits |= one;
+    return bits;
+}
+inline int __ffs(int value) { return value == 0 ? 0 : std::countr_zero(static_cast<unsigned>(value)) + 1; }
+inline int __clz(int value) { return std::countl_zero(static_cast<unsigned>(value)); }
+}  // namespace octet::cuda
+#include "cuda/schedule/product_tasks.cuh"
+
+namespace octet::test {
+
+using cuda::ProductShape;
+using cuda::ProductTask;
+using cuda::Reduction;
+
+// The tasks that one block works through.
+template <class Schedule>
+std::vector<ProductTask> tasks_of(const ProductShape& shape, int block, int blocks) {
+    struct Lane {
+        Fiber fiber;
+        const ProductShape* shape;
+        int block, blocks;
+        std::vector<ProductTask> tasks;
+        bool done = false;
+    };
+    std::vector<Lane> lanes(32);
+    for (Lane& lane : lanes) {
+        lane.shape = &shape;
+        lane.block = block;
+        lane.blocks = blocks;
+        lane.fiber.start(
+            [](void* argument) {
+                Lane& mine = *static_cast<Lane*>(argument);
+                Schedule schedule(*mine.shape);
+                for (int round = 0;; ++round) {
+                    mine.tasks.push_back(schedule.task(cuda::tile_of_round(round, mine.block, mine.blocks)));
+                    if (mine.tasks.back().blocks < 0) break;
+                }
+                mine.done = true;
+            },
+            &lane);
+    }
+    while (!lanes[0].done)
+        for (int lane = 0; lane < 32; ++lane) {
+            warp().lane = lane;
+            warp().fiber = &lanes[static_cast<std::size_t>(lane)].fiber;
+            warp().fiber->resume();
+        }
+    for (const Lane& lane : lanes) EXPECT_TRUE(lane.done && lane.tasks.size() == lanes[0].tasks.size());
+    lanes[0].tasks.pop_back();
+    return lanes[0].tasks;
+}
+
+struct Case {
+    std::vector<std::int32_t> sizes, ends;
+    int tokens = 0, spare = 0, n = 0, k = 0, band = 8, blocks = 1;
+};
+
+Case draw(std::mt19937& random) {
+    const auto from = [&](int low, int high) { return std::uniform_int_distribution<int>(low, high)(random); };
+    Case made;
+    const int groups = from(1, from(0, 1) ? 5 : 70), most = from(0, 3) ? 300 : 1100;
+    for (int i = 0; i < groups; ++i) {
+        made.sizes.push_back(from(0, 3) == 0 ? 0 : from(0, 5) == 0 ? 1 : from(1, most));
+        made.tokens += made.sizes.back();
+        made.ends.push_back(made.tokens);
+    }
+    made.spare = from(0, 40);
+    made.n = 16 * from(1, 40);
+    made.k = 16 * from(1, 40);
+    made.band = from(1, 16);
+    made.blocks = from(1, 12);
+    return made;
+}
+
+// Forward: out[tokens, N], cut finer than any tile.
+template <bool tokens_left, int right_tile>
+void check_forward(const Case& c) {
+    using Schedule = cuda::ProductSchedule<Reduction::along_k, 128, right_tile, 128, tokens_left>;
+    const ProductShape shape{
+        c.ends.data(), static_cast<int>(c.sizes.size()), c.tokens + c.spare, c.n, 0, c.k, c.k, false, 1, 1, c.band};
+    std::vector<int> seen(static_cast<std::size_t>((c.tokens + c.spare) * (c.n / 16)), 0);
+    for (int block = 0; block < c.blocks; ++block)
+        for (const ProductTask& task : tasks_of<Schedule>(shape, block, c.blocks)) {
+            const int row = tokens_left ? task.left_row : task.right_row,
+                      column = tokens_left ? task.right_row : task.left_row;
+            const int rows = tokens_left ? task.left_valid : task.right_valid,
+                      columns = tokens_left ? task.right_valid : std::min(128, c.n - task.left_row);
+            const int end = c.ends[static_cast<std::size_t>(task.group)];
+            ASSERT_TRUE(rows > 0 && columns > 0 && column + columns <= c.n);
+            ASSERT_TRUE(row >= end - c.sizes[static_cast<std::size_t>(task.group)] && row + rows <= end);
+            ASSERT_TRUE(task.right_valid <= task.right_width && task.right_width <= right_tile &&
+                        task.right_width % 32 == 0);
+            ASSERT_TRUE(task.blocks == (c.k + 127) / 128 && task.reduce_length == c.k);
+            for (int i = row; i < row + rows; ++i)
+                for (int j = column / 16; j < (column + columns) / 16; ++j)
+                    ++seen[static_cast<std::size_t>(i * (c.n / 16) + j)];
+        }
+    for (int i = 0; i < c.tokens + c.spare; ++i)
+        for (int j = 0; j < c.n / 16; ++j)
+            ASSERT_EQ(seen[static_cast<std::size_t>(i * (c.n / 16) + j)], i < c.tokens)
+                << "row " << i << " columns " << 16 * j;
+}
+
+// wgrad: dw[E, N, K].
+void check_wgrad(const Case& c, bool adds) {
+    using Schedule = cuda::ProductSchedule<Reduction::along_padded_tokens, 128, 256, 128>;
+    const int groups = static_cast<int>(c.sizes.size()), padded = c.tokens + 128 * groups;
+    const ProductShape shape{c.ends.data(), groups, c.tokens, c.k, c.n, padded, padded, adds, 16, 128, c.band};
+    const std::size_t wide = static_cast<std::size_t>(c.k / 16), high = static_cast<std::size_t>(c.n / 16);
+    std::vector<int> seen(static_cast<std::size_t>(groups) * wide * high, 0), left(1, 0), right(1, 0);
+    for (const int size : c.sizes) {
+        left.push_back(left.back() + (size + 15) / 16 * 16);
+        right.push_back(right.back() + (size + 127) / 128 * 128);
+    }
+    for (int block = 0; block < c.blocks; ++block)
+        for (const ProductTask& task : tasks_of<Schedule>(shape, block, c.blocks)) {
+            const auto group = static_cast<std::size_t>(task.group);
+            const bool empty = c.sizes[group] == 0;
+            ASSERT_EQ(task.left_first, empty ? padded : left[group]);
+            ASSERT_EQ(task.right_first, empty ? padded : right[group]);
+            ASSERT_EQ(task.reduce_length, c.sizes[group]);
+            ASSERT_EQ(task.blocks, std::max((c.sizes[group] + 127) / 128, 1));
+            for (int i = task.right_row / 16; i < (task.right_row + task.right_valid) / 16; ++i)
+                for (int j = task.left_row / 16; j < std::min(task.left_row + 128, c.k) / 16; ++j)
+                    ++seen[(group * high + static_cast<std::size_t>(i)) * wide + static_cast<std::size_t>(j)];
+        }
+    for (std::size_t i = 0; i < seen.size(); ++i)
+        ASSERT_EQ(seen[i], !(adds && c.sizes[i / (wide * high)] == 0)) << "group " << i / (wide * high);
+}
+
+TEST(TileList, CoversEveryElementOnce) {
+    std::mt19937 random(1);
+    for (int i = 0; i < 60; ++i) {
+        const Case c = draw(random);
+        SCOPED_TRACE(testing::Message() << "case " << i);
+        check_forward<false, 256>(c);
+        check_forward<false, 192>(c);
+        check_forward<true, 192>(c);
+        check_wgrad(c, i % 2 == 0);
+        if (HasFatalFailure()) return;
+    }
+}
+
+}  // namespace octet::test
