@@ -15,6 +15,7 @@
 #include "cuda/kernels/product_feed.cuh"
 #include "cuda/kernels/product_multiply.cuh"
 #include "cuda/kernels/product_store.cuh"
+#include "cuda/ptx/dependent_launch.cuh"
 
 namespace octet::cuda {
 
@@ -54,7 +55,9 @@ __global__ void __launch_bounds__(Config::threads, 1)
         ptx::tensor_map_prefetch(&right_full_map);
         ptx::tensor_map_prefetch(&out_map);
     }
+    ptx::let_next_kernel_start();
     __syncthreads();
+    ptx::await_previous_kernels();
 
     if (warp < 4) {
         ptx::registers_shrink<Config::decoded ? 40 : 56>();

@@ -23,9 +23,19 @@ void launch_product(const ProductMaps& maps, const ProductParameters& parameters
     check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(Storage)),
                "cudaFuncSetAttribute");
     const auto blocks = static_cast<unsigned>(std::min<std::int64_t>(hopper_multiprocessors(), most_tiles));
-    kernel<<<blocks, Config::threads, sizeof(Storage), stream>>>(maps.left, maps.right, maps.right_full, maps.out,
-                                                                 parameters);
-    check_cuda(cudaGetLastError(), "launch of sm90_grouped_product");
+    // Its barriers are set up while the kernel before it ends: microseconds, but small products have few.
+    cudaLaunchAttribute early{};
+    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    early.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t launch{};
+    launch.gridDim = blocks;
+    launch.blockDim = Config::threads;
+    launch.dynamicSmemBytes = sizeof(Storage);
+    launch.stream = stream;
+    launch.attrs = &early;
+    launch.numAttrs = 1;
+    check_cuda(cudaLaunchKernelEx(&launch, kernel, maps.left, maps.right, maps.right_full, maps.out, parameters),
+               "launch of sm90_grouped_product");
 }
 
 template <Element element, Reduction reduction, Output output, Accumulation accumulation,
