@@ -196,6 +196,20 @@ struct Multiplier {
         return next;
     }
 
+    // A tile of which this warpgroup's rows belong to no token: as tile(), but nothing is multiplied.
+    __device__ __forceinline__ ProductTask pass_over(const ProductTask& task) {
+        const ProductTask next = tasks.next();
+        for (int round = 0; round < task.blocks; ++round) {
+            await_slot(task, round);
+            ptx::named_sync(2 + half, 256);
+            ptx::named_arrive(3 - half, 256);
+            release(position.slot);
+            position.advance();
+        }
+        output.pass_over_rows(task.right_width);
+        return next;
+    }
+
     // One instance of the main loop per width.
     template <int Width>
     __device__ __forceinline__ ProductTask dispatch(const ProductTask& task) {
@@ -210,7 +224,12 @@ struct Multiplier {
         if (Config::accumulation != Accumulation::fast && half == 1)
             ptx::named_arrive(2, 256);  // the first turn is the other's
         ProductTask task = tasks.next();
-        while (task.blocks >= 0) task = dispatch<Config::right_tile>(task);
+        while (task.blocks >= 0) {
+            if (Config::tokens_left && half * 64 >= task.left_valid)
+                task = pass_over(task);
+            else
+                task = dispatch<Config::right_tile>(task);
+        }
     }
 };
 

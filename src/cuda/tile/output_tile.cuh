@@ -124,6 +124,15 @@ struct OutputStager {
         }
     }
 
+    // In place of stage_rows where there is no row to store.
+    __device__ __forceinline__ void pass_over_rows(int width) {
+        for (int first = 0; first < width; first += 64) {
+            ptx::barrier_wait(&storage.drained[position.slot], position.phase ^ 1);
+            ptx::warp_arrive(&storage.staged[position.slot]);
+            position.advance();
+        }
+    }
+
 private:
     // 16 columns of accumulators at `column` of a chunk.
     __device__ __forceinline__ static void write_rows(const float* v, int column, std::uint32_t chunk) {
