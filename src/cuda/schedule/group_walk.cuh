@@ -58,9 +58,7 @@ private:
         return group < 0 ? 0 : min(max(ends_[min(group, groups_ - 1)], 0), tokens_);
     }
 
-    __device__ int rows_of(int group) const {
-        return group < groups_ ? max(end_of(group) - end_of(group - 1), 0) : 0;
-    }
+    __device__ int rows_of(int group) const { return group < groups_ ? max(end_of(group) - end_of(group - 1), 0) : 0; }
 
     // Which ranks occur.
     template <class WorkOf>
