@@ -2,7 +2,7 @@
 one run; and what the operators cost over the C calls that they make.
 
     OCTET_LIBRARY=liboctet.so OCTET_TORCH_LIBRARY=liboctet_torch.so [PEERS_TORCHAO=folder that holds torchao] \\
-        PYTHONPATH=bindings/torch python3 bench/peers/torch_grouped_mm.py [--shapes N] [--no-compile] [--commit HASH]
+        PYTHONPATH=bindings/torch python3 bench/peers/torch_grouped_mm.py [--shapes 5,6] [--no-compile] [--commit HASH]
 
 Every shape is checked against torch's bf16 step before it is timed. Writes torch_grouped_mm.json into $OUT, or the current
 folder, anew after every shape, in the format of bench/results."""
@@ -24,8 +24,9 @@ bf16, dev = torch.bfloat16, torch.device("cuda:0")
 
 
 def overhead(recipe):
-    """Microseconds of host time a call takes, the device idle before it: the operators against the C calls, on shapes so small
-    that the launches are all there is. The C calls are made through ctypes, whose own cost is timed with an empty call."""
+    """Microseconds of host time a call takes, the device idle before it: the operators against the C calls that they make, on
+    shapes so small that the launches are all there is. The C calls go through ctypes; empty_c is such a call that does nothing."""
+    recipe += ("," if ":" in recipe else ":") + "forward=fp8,dgrad=fp8"  # the same calls on both sides
     m, n, k, e = 256, 256, 256, 4
     a = torch.randn(m, k, device=dev, dtype=bf16, requires_grad=True)
     w = torch.randn(e, n, k, device=dev, dtype=bf16)
@@ -33,28 +34,28 @@ def overhead(recipe):
     dy = torch.randn(m, n, device=dev, dtype=bf16)
     ends = compare.uneven(m, e)
     y, da, dw = torch.empty_like(dy), torch.empty_like(a, requires_grad=False), torch.empty_like(w)
-    linear = octet_cuda.GroupedLinear(recipe, a.detach(), w, ends, y, dy, da, dw)
+    c = octet_cuda.Calls(recipe, a.detach(), w, ends, y, dy, da, dw)
     plain_a, plain_b = a.detach(), b.detach()
     forward = torch.ops.octet.grouped_mm.default
     backward = torch.ops.octet.grouped_mm_backward.default
     kept = forward(plain_a, plain_b, ends, recipe, "bf16", True)[1:]
-
-    def c_forward():
-        linear.weights_changed()
-        linear.forward()
+    pointer = c.on.pointer
 
     def both():
         octet.grouped_mm(a, b, ends, recipe).backward(dy)
 
     def c_both():
-        c_forward()
-        linear.backward()
+        c.forward()
+        c.backward()
 
-    calls = {"empty_c": octet_cuda._lib.octet_abi_version, "c_forward": c_forward, "c_backward": linear.backward,
+    calls = {"empty_c": lambda: octet_cuda._lib.octet_abi_version(*[pointer] * 7),
+             "c_pair": lambda: c.pair(c.a, c.a_rows, c.a_columns), "c_weights": lambda: c.weights(c.along_k[0], None),
+             "c_product": lambda: c.rows("forward", c.a_rows, c.along_k, c.y), "c_wgrad": c.wgrad,
+             "c_forward": c.forward, "c_backward": c.backward,
              "operator_forward": lambda: forward(plain_a, plain_b, ends, recipe, "bf16", True),
              "operator_backward": lambda: backward(dy, plain_b, ends, recipe, *kept, True, True, "bf16"),
              "grouped_mm_forward": lambda: octet.grouped_mm(a, b, ends, recipe),
-             "c_both": c_both, "grouped_mm_both": both,
+             "c_both": c_both, "grouped_mm_both": both, "autograd_alone": lambda: NoProduct.apply(a, b, ends, recipe, "bf16", (), None).backward(dy),
              "torch_bf16_both": lambda: torch._grouped_mm(a, b, ends).backward(dy)}
     times = {}
     for name, call in calls.items():
@@ -70,7 +71,21 @@ def overhead(recipe):
     return times
 
 
-def measure(shape, recipe, repetitions, torchao_mm, compiled):
+class NoProduct(torch.autograd.Function):
+    """What an autograd.Function in Python costs: the tensors of octet.grouped_mm, and no work."""
+
+    @staticmethod
+    def forward(ctx, a, b, ends, *options):
+        ctx.save_for_backward(a, b, ends)
+        return torch.empty(a.shape[0], b.shape[2], device=a.device, dtype=a.dtype)
+
+    @staticmethod
+    def backward(ctx, dy):
+        a, b, _ = ctx.saved_tensors
+        return torch.empty_like(a), torch.empty_like(b), *[None] * 5
+
+
+def measure(shape, recipe, repetitions, torchao_mm, compiled, torchao_compiled):
     m, n, k, e = shape
     torch.manual_seed(0)
     a = torch.randn(m, k, device=dev, dtype=bf16, requires_grad=True)
@@ -90,7 +105,9 @@ def measure(shape, recipe, repetitions, torchao_mm, compiled):
     if compiled is not None:
         steps["octet_compiled"] = step(compiled)
     if torchao_mm is not None:
-        steps["torchao"] = step(lambda x, w, o: torchao_mm(x, w, o, pad_token_groups_for_grouped_mm=False))
+        steps["torchao"] = step(torchao_mm)
+    if torchao_compiled is not None:
+        steps["torchao_compiled"] = step(torchao_compiled)
     results = {}
     for name in ("octet", "torch_bf16", *(["octet_compiled"] if compiled is not None else [])):
         results[name] = [t.detach() for t in (steps[name](), a.grad, b.grad.transpose(-2, -1))]
@@ -117,7 +134,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--recipe", default="fp8_rowwise:accumulation=fast")
     parser.add_argument("--repetitions", type=int, default=11)
-    parser.add_argument("--shapes", type=int, default=len(compare.SHAPES))
+    parser.add_argument("--shapes", default="", help="of the nine, by number from 0, as 3,4; all where it is left out")
+    parser.add_argument("--compile-shapes", type=int, default=9, help="compile for so many of them, the first ones")
     parser.add_argument("--no-compile", action="store_true")
     parser.add_argument("--commit", default="unknown")
     arguments = parser.parse_args()
@@ -126,17 +144,23 @@ def main():
     except Exception as error:
         print(f"torchao is not timed: {type(error).__name__}: {error}")
         torchao_mm = None
+    else:
+        plain = torchao_mm
+        torchao_mm = lambda x, w, o: plain(x, w, o, pad_token_groups_for_grouped_mm=False)  # noqa: E731
     stamp = {"gpu": torch.cuda.get_device_name(), "cuda": torch.version.cuda, "torch": torch.__version__,
              "commit": arguments.commit, "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
              "command": " ".join(["bench/peers/torch_grouped_mm.py"] + sys.argv[1:])}
     path = os.path.join(os.environ.get("OUT", "."), "torch_grouped_mm.json")
     result = {"stamp": stamp, "host_us": overhead(arguments.recipe), "rows": []}
-    compiled = None
+    compiled = torchao_compiled = None
     if not arguments.no_compile:
         compiled = torch.compile(lambda x, w, o: octet.grouped_mm(x, w, o, arguments.recipe), fullgraph=True, dynamic=True)
-    for shape in compare.SHAPES[: arguments.shapes]:
+        torchao_compiled = None if torchao_mm is None else torch.compile(torchao_mm)
+    shapes = [compare.SHAPES[int(i)] for i in arguments.shapes.split(",")] if arguments.shapes else compare.SHAPES
+    for i, shape in enumerate(shapes):
         try:
-            result["rows"].append(measure(shape, arguments.recipe, arguments.repetitions, torchao_mm, compiled))
+            result["rows"].append(measure(shape, arguments.recipe, arguments.repetitions, torchao_mm,
+                                          *((compiled, torchao_compiled) if i < arguments.compile_shapes else (None, None))))
         except Exception as error:
             print(f"FAILED {shape}: {type(error).__name__}: {str(error)[:400]}", flush=True)
         torch.cuda.empty_cache()

@@ -2,13 +2,14 @@
 memory, with the experts' products by torch (bf16), by torchao (fp8 rowwise), by Octet, and with octet.MoE owning the layer.
 
     OCTET_TORCH_LIBRARY=liboctet_torch.so [PEERS_TORCHAO=folder] PYTHONPATH=bindings/torch \\
-        python3 bench/peers/torch_stack.py [--layers 4] [--batch 4] [--modes bf16,octet,octet_moe] [--compiled] [--losses 200]
+        python3 bench/peers/torch_stack.py [--layers 4] [--batch 4] [--modes bf16,octet,bf16@compiled] [--losses 200]
 
 Writes torch_stack.json into $OUT, or the current folder, anew after every mode."""
 import argparse
 import gc
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -105,12 +106,23 @@ class Stack(nn.Module):
 
 
 def same_weights(model):
-    """From one seed whatever the mode calls its parameters: by their sizes, in order."""
+    """From one seed, whatever the mode calls its parameters."""
     generator = torch.Generator(device=dev).manual_seed(0)
+    normal = lambda shape: torch.empty(shape, device=dev, dtype=bf16).normal_(0.0, 0.02, generator=generator)  # noqa: E731
     with torch.no_grad():
-        for parameter in sorted(model.parameters(), key=lambda p: tuple(p.shape)):
-            if parameter.dim() > 1:
-                parameter.normal_(0.0, 0.02, generator=generator)
+        for module in (model.embedding, model.head):
+            module.weight.copy_(normal(module.weight.shape))
+        for block in model.blocks:
+            for module in (block.qkv, block.o):
+                module.weight.copy_(normal(module.weight.shape))
+            gate, (w1, w3, w2) = normal((E, D)), (normal(shape) for shape in ((E, I, D), (E, I, D), (E, D, I)))
+            s1, s3, s2 = (normal(shape) for shape in ((2 * I, D), (2 * I, D), (D, 2 * I)))
+            if isinstance(block.moe, PeerMoE):
+                state = {"gate.weight": gate, "w1": w1, "w3": w3, "w2": w2, "s1.weight": s1, "s3.weight": s3, "s2.weight": s2}
+            else:
+                state = {"router.weight": gate, "experts.w1": w1, "experts.w3": w3, "experts.w2": w2, "shared.w1.weight": s1,
+                         "shared.w3.weight": s3, "shared.w2.weight": s2}
+            block.moe.load_state_dict(state)
 
 
 def corpus(step, batch, sequence):
@@ -162,22 +174,32 @@ def speed(mode, compiled, layers, batch, steps, profile):
     row = dict(mode=mode, compiled=compiled, layers=layers, batch=batch, ms=round(ms, 1), tokens_per_s=round(batch * S / ms * 1e3),
                peak_gb=round(torch.cuda.max_memory_allocated() / 1e9, 2), loss=round(loss.item(), 3))
     if profile:
-        row["kernels_ms"] = where_time_goes(lambda: run_step(model, optimizer, data))
+        row["parts_ms"], row["kernels_ms"] = where_time_goes(lambda: run_step(model, optimizer, data))
     return row
 
 
+PARTS = (("optimizer", "multi_tensor_apply"), ("expert products", r"sm90_grouped_product|GroupedGemm|GroupProblem|grouped_mm|prepare_grouped"),
+         ("casts", r"octet::gpu::(Rows|Tiles|Plan|Transposed)|float8|fp8|triton_per|amax"),
+         ("moves and SwiGLU", r"octet::gpu::|index|gather|scatter|silu|BinaryFunctor|Index|radix|Sort|sort|cub::"),
+         ("attention", r"sdpa|flash|fmha"), ("loss", r"SoftMax|softmax|nll"), ("dense products", r"nvjet|gemm|cutlass|gemv|splitK"))
+
+
 def where_time_goes(step):
-    """Milliseconds on the device of the kernels that take the most, by name."""
+    """Milliseconds on the device: by part of the step, and of the kernels that take the most, by name."""
     from torch.profiler import ProfilerActivity, profile
 
     with profile(activities=[ProfilerActivity.CUDA]) as profiler:
         step()
         torch.cuda.synchronize()
-    names = {}
+    parts, names = {}, {}
     for event in profiler.key_averages():
-        name = event.key.split("<")[0].split("(")[0][:60]  # one kernel, whatever it was instantiated with
-        names[name] = names.get(name, 0.0) + event.device_time_total / 1e3
-    return {name: round(ms, 2) for name, ms in sorted(names.items(), key=lambda item: -item[1])[:30] if ms > 0}
+        ms = event.device_time_total / 1e3
+        part = next((part for part, pattern in PARTS if re.search(pattern, event.key)), "other")
+        parts[part] = parts.get(part, 0.0) + ms
+        name = re.sub(r"^void |at::native::|\(anonymous namespace\)::|octet::|c10::", "", event.key)[:90]
+        names[name] = names.get(name, 0.0) + ms
+    most = sorted(names.items(), key=lambda item: -item[1])[:45]
+    return {part: round(ms, 2) for part, ms in sorted(parts.items())}, {name: round(ms, 2) for name, ms in most if ms > 0}
 
 
 def losses(mode, layers, steps):
@@ -203,8 +225,7 @@ def main():
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--batch", type=int, default=4)
     parser.add_argument("--steps", type=int, default=8)
-    parser.add_argument("--modes", default="bf16,octet,octet_moe")
-    parser.add_argument("--compiled", action="store_true", help="with the blocks compiled")
+    parser.add_argument("--modes", default="bf16,octet,octet_moe", help="with @compiled after it, a mode's blocks are compiled")
     parser.add_argument("--profile", action="store_true", help="also the kernels that take the most time")
     parser.add_argument("--losses", type=int, default=0, help="losses of so many steps of each mode instead, of a small batch")
     parser.add_argument("--commit", default="unknown")
@@ -225,7 +246,8 @@ def main():
                 result["losses"][mode] = losses(mode, arguments.layers, arguments.losses)
                 print(mode, result["losses"][mode][:: max(1, arguments.losses // 10)], flush=True)
             else:
-                row = speed(mode, arguments.compiled, arguments.layers, arguments.batch, arguments.steps, arguments.profile)
+                name, _, compiled = mode.partition("@")
+                row = speed(name, bool(compiled), arguments.layers, arguments.batch, arguments.steps, arguments.profile)
                 result["rows"].append(row)
                 print(row, f"{time.time() - begin:.0f} s", flush=True)
         except Exception as error:

@@ -65,8 +65,8 @@ void define(torch::stable::detail::StableLibrary& m) {
 
     m.def(
         "grouped_mm(Tensor a, Tensor b, Tensor ends, str recipe, str out, bool keep, Tensor? cast=None, "
-        "Tensor? cast_scale=None, Tensor? dgrad_cast=None, Tensor? dgrad_cast_scale=None) -> (Tensor y, Tensor kept, "
-        "Tensor kept_scale)");
+        "Tensor? cast_scale=None, Tensor? dgrad_cast=None, Tensor? dgrad_cast_scale=None, Tensor? rows=None, "
+        "Tensor? rows_scale=None) -> (Tensor y, Tensor kept, Tensor kept_scale)");
     m.def(
         "grouped_mm_dual(Tensor a, Tensor b0, Tensor b1, Tensor ends, str recipe, str out, bool keep) -> "
         "(Tensor y0, Tensor y1, Tensor kept, Tensor kept_scale)");
@@ -77,6 +77,18 @@ void define(torch::stable::detail::StableLibrary& m) {
     m.def(
         "cast_weights(Tensor b, str recipe) -> "
         "(Tensor forward, Tensor forward_scale, Tensor dgrad, Tensor dgrad_scale)");
+    m.def(
+        "cast_tokens(Tensor a, Tensor b, Tensor ends, str recipe) -> "
+        "(Tensor rows, Tensor rows_scale, Tensor kept, Tensor kept_scale)");
+    m.def(
+        "experts(Tensor x, Tensor gate_up, Tensor down, Tensor ends, Tensor? weights, str recipe, bool keep, "
+        "Tensor? slot_of_row=None, Tensor? row_of_slot=None, int top_k=1, Tensor? addend=None) -> "
+        "(Tensor y, Tensor hidden, Tensor kept_x, Tensor kept_x_scale, Tensor kept_s, Tensor kept_s_scale)");
+    m.def(
+        "experts_backward(Tensor dy, Tensor gate_up, Tensor down, Tensor ends, Tensor? weights, str recipe, "
+        "Tensor hidden, Tensor kept_x, Tensor? kept_x_scale, Tensor kept_s, Tensor kept_s_scale, bool wants_x, "
+        "bool wants_weights, Tensor? slot_of_row=None, Tensor? row_of_slot=None, int top_k=1) -> "
+        "(Tensor dx, Tensor dgate_up, Tensor ddown, Tensor dweights)");
 }
 
 void implement(torch::stable::detail::StableLibrary& m) {
@@ -111,6 +123,9 @@ void implement(torch::stable::detail::StableLibrary& m) {
     m.impl("grouped_mm_dual", TORCH_BOX(&grouped_mm_dual));
     m.impl("grouped_mm_backward", TORCH_BOX(&grouped_mm_backward));
     m.impl("cast_weights", TORCH_BOX(&cast_weights));
+    m.impl("cast_tokens", TORCH_BOX(&cast_tokens));
+    m.impl("experts", TORCH_BOX(&experts));
+    m.impl("experts_backward", TORCH_BOX(&experts_backward));
 }
 
 }  // namespace

@@ -10,6 +10,7 @@ namespace octet::torch_binding {
 using Text = std::string;
 using Two = std::tuple<Tensor, Tensor>;
 using Three = std::tuple<Tensor, Tensor, Tensor>;
+using Four = std::tuple<Tensor, Tensor, Tensor, Tensor>;
 using Six = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor>;
 using Seven = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor>;
 
@@ -67,18 +68,32 @@ Tensor grouped_wgrad(Tensor dy, std::optional<Tensor> dy_scale, Tensor a, std::o
                      std::int64_t alignment, Text scaling, Text accumulation, Text out);
 
 // A training step of one expert product: y = a . b, group by group. b [E, K, N] in either layout. The weights may have
-// been cast before (cached); the cast of the input gradient passes through, for autograd to keep. `kept` is what the
-// weight gradient needs of a.
+// been cast before (cached); the cast of the input gradient passes through, for autograd to keep. So may the rows of a.
+// `kept` is what the weight gradient needs of a.
 Three grouped_mm(Tensor a, Tensor b, Tensor ends, Text recipe, Text out, bool keep, std::optional<Tensor> cast,
                  std::optional<Tensor> cast_scale, std::optional<Tensor> dgrad_cast,
-                 std::optional<Tensor> dgrad_cast_scale);
+                 std::optional<Tensor> dgrad_cast_scale, std::optional<Tensor> rows, std::optional<Tensor> rows_scale);
 Two grouped_mm_backward(Tensor dy, Tensor b, Tensor ends, Text recipe, Tensor kept, std::optional<Tensor> kept_scale,
                         bool wants_a, bool wants_b, Text a_format, std::optional<Tensor> cast,
                         std::optional<Tensor> cast_scale);
 // Two products that share a, which is cast and kept once: the gate and up projections of an expert.
-std::tuple<Tensor, Tensor, Tensor, Tensor> grouped_mm_dual(Tensor a, Tensor b0, Tensor b1, Tensor ends, Text recipe,
-                                                           Text out, bool keep);
+Four grouped_mm_dual(Tensor a, Tensor b0, Tensor b1, Tensor ends, Text recipe, Text out, bool keep);
+// What grouped_mm would make of a: its rows (nothing where the product is in bf16), and what is kept.
+Four cast_tokens(Tensor a, Tensor b, Tensor ends, Text recipe);
 // The weights of a product, cast for forward and for the input gradient: data and scale of each.
-std::tuple<Tensor, Tensor, Tensor, Tensor> cast_weights(Tensor b, Text recipe);
+Four cast_weights(Tensor b, Text recipe);
+
+// SwiGLU experts from x to their result: gate_up [E, 2H, D] and down [E, D, H] are parameters. x [M, D] lies in the
+// experts' order and `weights` are the rows'; or, with the two lists of permute_tokens, x [T, D] does not, `weights`
+// are the slots', and the result is each token's sum and the addend. Then what backward reads: gate_up's result, and x
+// and the activation along tokens in 8 bits, nothing where the recipe makes weight gradients of plain tensors.
+Six experts(Tensor x, Tensor gate_up, Tensor down, Tensor ends, std::optional<Tensor> weights, Text recipe, bool keep,
+            std::optional<Tensor> slot_of_row, std::optional<Tensor> row_of_slot, std::int64_t top_k,
+            std::optional<Tensor> addend);
+// kept_x is x itself where nothing was kept of it.
+Four experts_backward(Tensor dy, Tensor gate_up, Tensor down, Tensor ends, std::optional<Tensor> weights, Text recipe,
+                      Tensor hidden, Tensor kept_x, std::optional<Tensor> kept_x_scale, Tensor kept_s,
+                      Tensor kept_s_scale, bool wants_x, bool wants_weights, std::optional<Tensor> slot_of_row,
+                      std::optional<Tensor> row_of_slot, std::int64_t top_k);
 
 }  // namespace octet::torch_binding

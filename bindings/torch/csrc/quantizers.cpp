@@ -30,7 +30,7 @@ struct WorkspaceCall : Call {
 
 QuantizedTensors columns_of(const Tensor& x, std::int64_t tokens, std::int64_t features, const Tensor& ends,
                             std::int64_t alignment, const QuantizeOptions& options) {
-    return {x, columns_shape(options, tokens, features, ends.numel(), alignment), Contents::zeroed};
+    return {x, columns_shape(options, tokens, features, ends.numel(), alignment, device_of(x)), Contents::zeroed};
 }
 
 WeightOrientation orientation_of(const Text& text) {
@@ -56,7 +56,7 @@ Codes codes_of(const Tensor& data, const Tensor& scale, const Text& scaling) {
 Three quantize_rows(Tensor x, Text scaling, Text format, Text scale_rounding, Text mx_mode) {
     const QuantizeOptions options = options_of(scaling, format, scale_rounding, mx_mode);
     need_matrix("x", x);
-    const QuantizedTensors out(x, rows_shape(options, x.size(0), x.size(1)));
+    const QuantizedTensors out(x, rows_shape(options, x.size(0), x.size(1), device_of(x)));
     const WorkspaceCall call(x, token_workspace_bytes(device_of(x), x.size(0), x.size(1), 1));
     octet::quantize_rows(view_of("x", with_dense_rows(x)), options, out.view(), call.on());
     return three(out);
@@ -90,7 +90,7 @@ Six quantize_pair(Tensor x, Tensor ends, std::int64_t alignment, Text scaling, T
                   Text mx_mode) {
     const QuantizeOptions options = options_of(scaling, format, scale_rounding, mx_mode);
     need_matrix("x", x);
-    const QuantizedTensors rows(x, rows_shape(options, x.size(0), x.size(1)));
+    const QuantizedTensors rows(x, rows_shape(options, x.size(0), x.size(1), device_of(x)));
     const QuantizedTensors columns = columns_of(x, x.size(0), x.size(1), ends, alignment, options);
     const WorkspaceCall call(x, token_workspace(x, x.size(0), x.size(1), ends));
     octet::quantize_pair(view_of("x", with_dense_rows(x)), groups_of(ends), alignment, options, rows.view(),

@@ -46,13 +46,6 @@ Extents extents_of(const char* what, const Tensor& tensor) {
     return extents;
 }
 
-// torch gives a tensor of no elements no memory; Octet's checks read a null pointer as a tensor that is missing.
-void* address_of(const Tensor& tensor) {
-    static std::max_align_t nothing;
-    void* const data = tensor.data_ptr();
-    return data == nullptr && tensor.numel() == 0 ? &nothing : data;
-}
-
 Shape contiguous_strides(const Shape& shape) {
     Shape strides(shape.size(), 1);
     for (std::size_t axis = shape.size(); axis-- > 1;)
@@ -79,16 +72,21 @@ Tensor allocate_number(const Tensor& like, std::int32_t dtype, std::int64_t elem
     return tensor;
 }
 
-Extents extents_of(const Shape& shape) {
+Extents extents_of(const Shape& shape, const Shape& strides) {
     Extents extents;
     extents.rank = static_cast<int>(shape.size());
-    const Shape strides = contiguous_strides(shape);
     std::copy(shape.begin(), shape.end(), extents.shape.begin());
     std::copy(strides.begin(), strides.end(), extents.strides.begin());
     return extents;
 }
 
 }  // namespace
+
+void* address_of(const Tensor& tensor) {
+    static std::max_align_t nothing;
+    void* const data = tensor.data_ptr();
+    return data == nullptr && tensor.numel() == 0 ? &nothing : data;
+}
 
 Device device_of(const Tensor& tensor) {
     if (tensor.is_cpu()) return {};
@@ -145,18 +143,31 @@ QuantizeOptions options_of(const std::string& scaling, const std::string& format
     return {parse_scaling(scaling), parse_format(format), parse_scale_rounding(scale_rounding), parse_mx_mode(mx_mode)};
 }
 
-QuantizedShape rows_shape(const QuantizeOptions& options, std::int64_t tokens, std::int64_t features) {
+namespace {
+
+QuantizedShape with_block_scales(const QuantizeOptions& options, const Shape& data, std::int64_t blocks,
+                                 Device device) {
+    const bool beside = options.scaling == Scaling::blockwise && device.kind != DeviceKind::cpu;
+    const std::int64_t step = std::max<std::int64_t>(beside ? data[0] : blocks, 1);
+    return {options, data, {data[0], blocks}, beside ? Shape{1, step} : Shape{step, 1}};
+}
+
+}  // namespace
+
+QuantizedShape rows_shape(const QuantizeOptions& options, std::int64_t tokens, std::int64_t features, Device device) {
     const std::int64_t block = block_of(options.scaling);
-    return {options, {tokens, features}, block == 0 ? Shape{tokens} : Shape{tokens, ceil_div(features, block)}};
+    if (block == 0) return {options, {tokens, features}, {tokens}, {1}};
+    return with_block_scales(options, {tokens, features}, ceil_div(features, block), device);
 }
 
 QuantizedShape columns_shape(const QuantizeOptions& options, std::int64_t tokens, std::int64_t features,
-                             std::int64_t groups, std::int64_t alignment) {
+                             std::int64_t groups, std::int64_t alignment, Device device) {
     const std::int64_t block = block_of(options.scaling);
     require(alignment >= 1 && (block == 0 || alignment % block == 0), "groups were asked to start on multiples of ",
             alignment, ", expected a positive multiple of ", std::max<std::int64_t>(block, 1));
     const std::int64_t padded = padded_bound(tokens, groups, alignment);
-    return {options, {features, padded}, block == 0 ? Shape{groups, features} : Shape{features, padded / block}};
+    if (block == 0) return {options, {features, padded}, {groups, features}, {features, 1}};
+    return with_block_scales(options, {features, padded}, padded / block, device);
 }
 
 QuantizedShape weights_shape(const QuantizeOptions& options, std::int64_t experts, std::int64_t rows,
@@ -165,13 +176,15 @@ QuantizedShape weights_shape(const QuantizeOptions& options, std::int64_t expert
     Shape scale = {experts, rows};
     if (options.scaling == Scaling::blockwise) scale = {experts, ceil_div(rows, block), ceil_div(reduction, block)};
     if (options.scaling == Scaling::mx) scale = {experts, rows, ceil_div(reduction, block)};
-    return {options, {experts, rows, reduction}, scale};
+    return {options, {experts, rows, reduction}, scale, contiguous_strides(scale)};
 }
 
 QuantizedTensors::QuantizedTensors(const Tensor& like, const QuantizedShape& shape, Contents contents)
     : data(allocate(like, shape.options.format, shape.data, contents)),
-      scale(allocate(like, shape.scale_format(), shape.scale, contents)),
-      inverse(allocate(like, Format::f32, shape.options.scaling == Scaling::mx ? Shape{0} : shape.scale, contents)),
+      scale(allocate_strided(like, shape.scale_format(), shape.scale, shape.scale_strides, contents)),
+      inverse(shape.options.scaling == Scaling::mx
+                  ? allocate(like, Format::f32, {0})
+                  : allocate_strided(like, Format::f32, shape.scale, shape.scale_strides, contents)),
       has_inverse(shape.options.scaling != Scaling::mx) {}
 
 QuantizedView QuantizedTensors::view() const {
@@ -179,8 +192,9 @@ QuantizedView QuantizedTensors::view() const {
 }
 
 QuantizedView view_at(const QuantizedShape& shape, void* data, void* scale, Device device) {
-    const TensorView elements(data, shape.options.format, extents_of(shape.data), device);
-    const TensorView scales(scale, shape.scale_format(), extents_of(shape.scale), device);
+    const TensorView elements(data, shape.options.format, extents_of(shape.data, contiguous_strides(shape.data)),
+                              device);
+    const TensorView scales(scale, shape.scale_format(), extents_of(shape.scale, shape.scale_strides), device);
     if (shape.options.scaling == Scaling::mx) return {elements, scales, {}};
     return {elements, {}, scales};
 }

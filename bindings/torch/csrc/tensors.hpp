@@ -21,6 +21,8 @@ namespace octet::torch_binding {
 using ::torch::stable::Tensor;
 using Shape = std::vector<std::int64_t>;
 
+// torch gives a tensor of no elements no memory; Octet's checks read a null pointer as a tensor that is missing.
+void* address_of(const Tensor& tensor);
 Device device_of(const Tensor& tensor);
 Format format_of(const char* what, const Tensor& tensor);  // throws for a dtype that Octet does not have
 TensorView view_of(const char* what, const Tensor& tensor);
@@ -43,16 +45,17 @@ TensorView view_of_bytes(const Tensor& tensor, Format format);
 QuantizeOptions options_of(const std::string& scaling, const std::string& format, const std::string& scale_rounding,
                            const std::string& mx_mode);
 
-// What a quantizer writes: the shapes of the data and of a scale.
+// What a quantizer writes: the shapes of the data and of a scale. Blockwise scales of tokens lie as a GPU's products
+// read them: those of one block of the reduction beside each other.
 struct QuantizedShape {
     QuantizeOptions options;
-    Shape data, scale;
+    Shape data, scale, scale_strides;
 
     Format scale_format() const { return options.scaling == Scaling::mx ? Format::e8m0 : Format::f32; }
 };
-QuantizedShape rows_shape(const QuantizeOptions& options, std::int64_t tokens, std::int64_t features);
+QuantizedShape rows_shape(const QuantizeOptions& options, std::int64_t tokens, std::int64_t features, Device device);
 QuantizedShape columns_shape(const QuantizeOptions& options, std::int64_t tokens, std::int64_t features,
-                             std::int64_t groups, std::int64_t alignment);
+                             std::int64_t groups, std::int64_t alignment, Device device);
 QuantizedShape weights_shape(const QuantizeOptions& options, std::int64_t experts, std::int64_t rows,
                              std::int64_t reduction);
 

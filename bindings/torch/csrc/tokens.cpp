@@ -6,20 +6,10 @@
 #include "octet/error.hpp"
 #include "octet/permute.hpp"
 #include "operators.hpp"
+#include "token_lists.hpp"
 
 namespace octet::torch_binding {
 namespace {
-
-// f32 numbers that a call reads or writes by their address; null where there are none.
-float* floats_of(const char* what, const std::optional<Tensor>& values, std::int64_t count, const Tensor& beside) {
-    if (!values.has_value()) return nullptr;
-    const TensorView view = view_of(what, *values);
-    require(view.format == Format::f32 && values->numel() == count && values->is_contiguous(), what, " are ",
-            values->numel(), " of ", name(view.format), ", expected ", count, " of f32, contiguous");
-    require(view.device == device_of(beside), what, " are on ", to_string(view.device), " and the tokens on ",
-            to_string(device_of(beside)));
-    return static_cast<float*>(view.data);
-}
 
 std::int64_t features_of(const Tensor& gate_up) {
     require(gate_up.dim() == 2 && gate_up.size(1) % 2 == 0, "gate_up has ", gate_up.dim(),
@@ -40,8 +30,9 @@ struct Pair {
     QuantizedTensors rows, columns;
     Pair(const Tensor& like, std::int64_t features, const Tensor& ends, std::int64_t alignment,
          const QuantizeOptions& options)
-        : rows(like, rows_shape(options, like.size(0), features)),
-          columns(like, columns_shape(options, like.size(0), features, ends.numel(), alignment), Contents::zeroed) {}
+        : rows(like, rows_shape(options, like.size(0), features, device_of(like))),
+          columns(like, columns_shape(options, like.size(0), features, ends.numel(), alignment, device_of(like)),
+                  Contents::zeroed) {}
     Six six() const { return {rows.data, rows.scale, rows.inverse, columns.data, columns.scale, columns.inverse}; }
 };
 
@@ -54,6 +45,18 @@ private:
     SwigluCall(const Tensor& gate_up, std::size_t bytes) : Call(gate_up, bytes) { take_workspace(bytes); }
 };
 
+}  // namespace
+
+float* floats_of(const char* what, const std::optional<Tensor>& values, std::int64_t count, const Tensor& beside) {
+    if (!values.has_value()) return nullptr;
+    const TensorView view = view_of(what, *values);
+    require(view.format == Format::f32 && values->numel() == count && values->is_contiguous(), what, " are ",
+            values->numel(), " of ", name(view.format), ", expected ", count, " of f32, contiguous");
+    require(view.device == device_of(beside), what, " are on ", to_string(view.device), " and the tokens on ",
+            to_string(device_of(beside)));
+    return static_cast<float*>(view.data);
+}
+
 TokenOrder order_of(const Tensor& slot_of_row, const Tensor& row_of_slot, std::int64_t top_k) {
     require(top_k >= 1 && row_of_slot.numel() % top_k == 0, "there are ", row_of_slot.numel(), " slots and top_k is ",
             top_k, "; expected top_k slots a token");
@@ -61,8 +64,6 @@ TokenOrder order_of(const Tensor& slot_of_row, const Tensor& row_of_slot, std::i
     const Groups rows = groups_of(slot_of_row), slots = groups_of(row_of_slot);
     return {slots.count / top_k, top_k, rows.count, slots.ends, rows.ends, slots.device};
 }
-
-}  // namespace
 
 Tensor swiglu(Tensor gate_up, std::optional<Tensor> weights) {
     const std::int64_t features = features_of(gate_up);

@@ -56,12 +56,17 @@ def _fake(name):
     return torch.library.register_fake(f"octet::{name}")
 
 
-def _quantized(like, data, scales, scaling, format):
-    """Empty data, scale and inverse, as the quantizers return them."""
+def _quantized(like, data, scales, scaling, format, tokens=True):
+    """Empty data, scale and inverse, as the quantizers return them. A GPU's products read blockwise scales of tokens with those
+    of one block beside each other."""
     mx = scaling == "mx"
-    scale = like.new_empty(scales, dtype=torch.float8_e8m0fnu if mx else torch.float32)
-    inverse = like.new_empty((0,) if mx else scales, dtype=torch.float32)
-    return like.new_empty(data, dtype=FORMATS[format]), scale, inverse
+    beside = tokens and scaling == "blockwise" and like.device.type != "cpu"
+
+    def scale(dtype):
+        return like.new_empty(scales[::-1], dtype=dtype).t() if beside else like.new_empty(scales, dtype=dtype)
+
+    inverse = like.new_empty((0,), dtype=torch.float32) if mx else scale(torch.float32)
+    return like.new_empty(data, dtype=FORMATS[format]), scale(torch.float8_e8m0fnu if mx else torch.float32), inverse
 
 
 def _rows(x, scaling, format):
@@ -82,7 +87,7 @@ def _weights(w, rows, reduction, scaling, format):
     scales = {"rowwise": (experts, rows),
               "blockwise": (experts, ceil_div(rows, 128), ceil_div(reduction, 128)),
               "mx": (experts, rows, ceil_div(reduction, 32))}[scaling]
-    return _quantized(w, (experts, rows, reduction), scales, scaling, format)
+    return _quantized(w, (experts, rows, reduction), scales, scaling, format, tokens=False)
 
 
 @_fake("quantize_rows")
@@ -237,26 +242,30 @@ def _(dy, rows, weights, slot_of_row, row_of_slot, top_k):
     return dy.new_empty((slot_of_row.shape[0], dy.shape[1])), _weight_gradients(weights, dy)
 
 
-def _kept(a, ends, recipe, keep):
+def _as_bytes(data, scale, inverse, scaling):
+    """The data and the scale that products read, as what is kept of a product has them."""
+    scale = scale.new_empty(scale.shape, dtype=torch.uint8) if scaling == "mx" else inverse
+    return data.new_empty(data.shape, dtype=torch.uint8), scale
+
+
+def _kept(a, rows, features, ends, recipe, keep):
     if not (keep and wgrad_in_8_bits(recipe)):
         return a.new_empty((0,), dtype=torch.float32), a.new_empty((0,), dtype=torch.float32)
     name, options = parse_recipe(recipe)
     scaling = SCALINGS[name]
-    data, scale, inverse = _columns(a, a.shape[0], a.shape[1], ends, token_alignment(scaling, a.device), scaling,
-                                    options.get("format", "e4m3"))
-    as_bytes = lambda x: x.new_empty(x.shape, dtype=torch.uint8)  # noqa: E731
-    return as_bytes(data), as_bytes(scale) if scaling == "mx" else inverse
+    return _as_bytes(*_columns(a, rows, features, ends, token_alignment(scaling, a.device), scaling, options.get("format", "e4m3")),
+                     scaling)
 
 
 @_fake("grouped_mm")
-def _(a, b, ends, recipe, out, keep, cast=None, cast_scale=None, dgrad_cast=None, dgrad_cast_scale=None):
-    return (a.new_empty((a.shape[0], b.shape[2]), dtype=FORMATS[out]), *_kept(a, ends, recipe, keep))
+def _(a, b, ends, recipe, out, keep, cast=None, cast_scale=None, dgrad_cast=None, dgrad_cast_scale=None, rows=None, rows_scale=None):
+    return (a.new_empty((a.shape[0], b.shape[2]), dtype=FORMATS[out]), *_kept(a, *a.shape, ends, recipe, keep))
 
 
 @_fake("grouped_mm_dual")
 def _(a, b0, b1, ends, recipe, out, keep):
     y0, y1 = (a.new_empty((a.shape[0], b.shape[2]), dtype=FORMATS[out]) for b in (b0, b1))
-    return (y0, y1, *_kept(a, ends, recipe, keep))
+    return (y0, y1, *_kept(a, *a.shape, ends, recipe, keep))
 
 
 def _like_weights(b):
@@ -272,6 +281,11 @@ def _(dy, b, ends, recipe, kept, kept_scale, wants_a, wants_b, a_format, cast=No
     return da, _like_weights(b) if wants_b else dy.new_empty((0,), dtype=torch.float32)
 
 
+@_fake("cast_tokens")
+def _(a, b, ends, recipe):
+    raise NotImplementedError("which rows octet::cast_tokens makes depends on the device's cost model; it is not for torch.compile")
+
+
 @_fake("cast_weights")
 def _(b, recipe):
     name, options = parse_recipe(recipe)
@@ -282,45 +296,53 @@ def _(b, recipe):
     return forward[0], forward[which], dgrad[0], dgrad[which]
 
 
+@_fake("experts")
+def _(x, gate_up, down, ends, weights, recipe, keep, slot_of_row=None, row_of_slot=None, top_k=1, addend=None):
+    rows = x.shape[0] if slot_of_row is None else slot_of_row.shape[0]
+    tokens = x.shape[0] if row_of_slot is None else row_of_slot.shape[0] // top_k
+    return (x.new_empty((tokens, x.shape[1])), x.new_empty((rows, gate_up.shape[1]) if keep else (0,)),
+            *_kept(x, rows, x.shape[1], ends, recipe, keep), *_kept(x, rows, down.shape[2], ends, recipe, keep))
+
+
+@_fake("experts_backward")
+def _(dy, gate_up, down, ends, weights, recipe, hidden, kept_x, kept_x_scale, kept_s, kept_s_scale, wants_x, wants_weights,
+      slot_of_row=None, row_of_slot=None, top_k=1):
+    dweights = dy.new_empty((0 if weights is None else weights.numel(),), dtype=torch.float32)
+    gradient = lambda w: w.new_empty(w.shape) if wants_weights else dy.new_empty((0,))  # noqa: E731
+    return dy.new_empty(dy.shape if wants_x else (0,)), gradient(gate_up), gradient(down), dweights
+
+
 # ---- gradients ----------------------------------------------------------------------------------------------------
 
 
-class Saved:
-    """What a product leaves for its backward: A itself is kept only where its 8-bit copy is not."""
-
-    @staticmethod
-    def save(ctx, a, ends, recipe, kept, kept_scale, weights, casts):
-        ctx.recipe, ctx.a_format = recipe, FORMAT_NAMES[a.dtype]
-        ctx.weight_count = len(weights)
-        if not wgrad_in_8_bits(recipe):
-            kept, kept_scale = a, None
-        ctx.save_for_backward(ends, kept, kept_scale, *weights, *casts)
-
-    @staticmethod
-    def gradients(ctx, *dys):
-        """Of a, and of each weight."""
-        ends, kept, kept_scale, *rest = ctx.saved_tensors
-        weights, casts = rest[: ctx.weight_count], rest[ctx.weight_count :]
-        wants_a, *wants_b = ctx.needs_input_grad[: 1 + ctx.weight_count]
-        da, dbs = None, [None] * ctx.weight_count
-        for i, dy in enumerate(dys):
-            if dy is None or not (wants_a or wants_b[i]):
-                continue
-            part, db = torch.ops.octet.grouped_mm_backward.default(dy, weights[i], ends, ctx.recipe, kept, kept_scale, wants_a,
-                                                                   wants_b[i], ctx.a_format, *casts)
-            if wants_a:
-                da = part if da is None else da.add_(part)
-            if wants_b[i]:
-                dbs[i] = db
-        return da, *dbs
-
-
 def _setup(ctx, inputs, output):
-    a, b, ends, recipe, _, keep, _, _, *casts = inputs
+    a, b, ends, recipe, _, keep, _, _, dgrad_cast, dgrad_cast_scale, *_ = inputs
     _need_kept(recipe, keep)
     ctx.mark_non_differentiable(*output[1:])
-    ctx.set_materialize_grads(False)
-    Saved.save(ctx, a, ends, recipe, *output[1:], (b,), casts)
+    ctx.recipe, ctx.a_format = recipe, FORMAT_NAMES[a.dtype]
+    kept = output[1:] if wgrad_in_8_bits(recipe) else (a, None)
+    ctx.save_for_backward(b, ends, *kept, dgrad_cast, dgrad_cast_scale)
+
+
+def _backward(ctx, dy, *_):
+    b, ends, kept, kept_scale, *casts = ctx.saved_tensors
+    wants_a, wants_b = ctx.needs_input_grad[:2]
+    da, db = torch.ops.octet.grouped_mm_backward(dy, b, ends, ctx.recipe, kept, kept_scale, wants_a, wants_b, ctx.a_format, *casts)
+    return da if wants_a else None, db if wants_b else None, *[None] * 10
+
+
+def dual_gradients(backward, weights, dys, ends, recipe, kept, kept_scale, wants_a, wants_b, a_format):
+    """Of a, and of each weight."""
+    da, dbs = None, [None] * len(weights)
+    for i, dy in enumerate(dys):
+        if dy is None or not (wants_a or wants_b[i]):
+            continue
+        part, db = backward(dy, weights[i], ends, recipe, kept, kept_scale, wants_a, wants_b[i], a_format)
+        if wants_a:
+            da = part if da is None else da.add_(part)
+        if wants_b[i]:
+            dbs[i] = db
+    return da, *dbs
 
 
 def _setup_dual(ctx, inputs, output):
@@ -328,7 +350,15 @@ def _setup_dual(ctx, inputs, output):
     _need_kept(recipe, keep)
     ctx.mark_non_differentiable(*output[2:])
     ctx.set_materialize_grads(False)
-    Saved.save(ctx, a, ends, recipe, *output[2:], (b0, b1), ())
+    ctx.recipe, ctx.a_format = recipe, FORMAT_NAMES[a.dtype]
+    ctx.save_for_backward(b0, b1, ends, *(output[2:] if wgrad_in_8_bits(recipe) else (a, None)))
+
+
+def _backward_dual(ctx, dy0, dy1, *_):
+    b0, b1, ends, kept, kept_scale = ctx.saved_tensors
+    wants_a, *wants_b = ctx.needs_input_grad[:3]
+    return *dual_gradients(torch.ops.octet.grouped_mm_backward, (b0, b1), (dy0, dy1), ends, ctx.recipe, kept, kept_scale,
+                           wants_a, wants_b, ctx.a_format), *[None] * 4
 
 
 def _need_kept(recipe, keep):
@@ -336,10 +366,40 @@ def _need_kept(recipe, keep):
         raise ValueError("keep=False was given with a tensor that requires a gradient; give keep=True")
 
 
-torch.library.register_autograd("octet::grouped_mm", lambda ctx, dy, *_: (*Saved.gradients(ctx, dy), *[None] * 8),
-                                setup_context=_setup)
-torch.library.register_autograd("octet::grouped_mm_dual", lambda ctx, dy0, dy1, *_: (*Saved.gradients(ctx, dy0, dy1), *[None] * 4),
-                                setup_context=_setup_dual)
+def save_experts(ctx, x, gate_up, down, ends, weights, recipe, order, output):
+    """What the gradients of octet::experts need; x itself only where its 8-bit copy is not kept."""
+    _, hidden, *kept = output
+    ctx.recipe, ctx.top_k = recipe, order[2]
+    ctx.save_for_backward(gate_up, down, ends, weights, hidden, *(kept if wgrad_in_8_bits(recipe) else (x, None, *kept[2:])), *order[:2])
+
+
+def experts_gradients(ctx, backward, dy):
+    """Of x, gate_up, down and the weights."""
+    gate_up, down, ends, weights, hidden, *kept, slot_of_row, row_of_slot = ctx.saved_tensors
+    wants_x, wants_gate_up, wants_down = ctx.needs_input_grad[:3]
+    dx, dgate_up, ddown, dweights = backward(dy, gate_up, down, ends, weights, ctx.recipe, hidden, *kept, wants_x,
+                                             wants_gate_up or wants_down, slot_of_row, row_of_slot, ctx.top_k)
+    return (dx if wants_x else None, dgate_up if wants_gate_up else None, ddown if wants_down else None,
+            None if weights is None else dweights)
+
+
+def _setup_experts(ctx, inputs, output):
+    x, gate_up, down, ends, weights, recipe, keep, *order, addend = inputs
+    if not keep:
+        raise ValueError("keep=False was given with a tensor that requires a gradient; give keep=True")
+    ctx.mark_non_differentiable(*output[1:])
+    ctx.addend_dtype = None if addend is None else addend.dtype
+    save_experts(ctx, x, gate_up, down, ends, weights, recipe, order, output)
+
+
+def _backward_experts(ctx, dy, *_):
+    dx, dgate_up, ddown, dweights = experts_gradients(ctx, torch.ops.octet.experts_backward, dy)
+    return dx, dgate_up, ddown, None, dweights, *[None] * 5, None if ctx.addend_dtype is None else dy.to(ctx.addend_dtype, copy=True)
+
+
+torch.library.register_autograd("octet::grouped_mm", _backward, setup_context=_setup)
+torch.library.register_autograd("octet::grouped_mm_dual", _backward_dual, setup_context=_setup_dual)
+torch.library.register_autograd("octet::experts", _backward_experts, setup_context=_setup_experts)
 
 
 def _setup_swiglu(ctx, inputs, output):

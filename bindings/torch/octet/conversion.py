@@ -7,9 +7,8 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
-from ._rows import Gather, swiglu
-from .modules import expert_order
-from .product import check_recipe, grouped_mm, grouped_mm_dual
+from .experts import expert_order, run_experts
+from .product import check_recipe, grouped_mm
 
 # ---- torch._grouped_mm, inside a converted module's forward -------------------------------------------------------
 
@@ -79,27 +78,18 @@ def _forward_routed(self, *args, **kwargs):
 LINEARS = (("w1", "w3", "w2"), ("gate_proj", "up_proj", "down_proj"))  # gate, up, down: Mixtral's names, and Qwen3-MoE's
 
 
-def _product(module, x, w, offs):
-    return grouped_mm(x, w.transpose(-2, -1), offs, module._octet_recipe, cache_weights=module._octet_cache_weights)
-
-
-def _run_experts(module, x, chosen, weights, experts, hidden, down):
-    """x [T, D] through its chosen experts; `hidden` makes the activation in front of the down projection."""
-    rows, offs, tokens, places, row_weights = expert_order(x, chosen, weights, experts)
-    h = hidden(rows, offs, row_weights)
-    return Gather.apply(_product(module, h, down, offs), tokens, places)
+def _run_experts(module, x, chosen, weights, gate_up, down):
+    """x [T, D] through its chosen experts."""
+    slot_of_row, row_of_slot, offs = expert_order(chosen, gate_up.shape[0])
+    return run_experts(x, gate_up, down, offs, module._octet_recipe, weights, (slot_of_row, row_of_slot, chosen.shape[1]),
+                       cache_weights=module._octet_cache_weights)
 
 
 def _forward_stacked_experts(self, hidden_states, top_k_index, top_k_weights):
     """Experts as two 3D parameters: gate_up_proj [E, 2H, D] and down_proj [E, D, H]."""
     x = hidden_states.reshape(-1, hidden_states.shape[-1])
     chosen, weights = (t.reshape(x.shape[0], -1) for t in (top_k_index, top_k_weights))
-
-    def hidden(rows, offs, row_weights):
-        return torch.ops.octet.swiglu(_product(self, rows, self.gate_up_proj, offs), row_weights.float())
-
-    y = _run_experts(self, x, chosen, weights, self.gate_up_proj.shape[0], hidden, self.down_proj)
-    return y.view(hidden_states.shape)
+    return _run_experts(self, x, chosen, weights, self.gate_up_proj, self.down_proj).view(hidden_states.shape)
 
 
 def _forward_block(self, hidden_states):
@@ -109,13 +99,10 @@ def _forward_block(self, hidden_states):
     weights, chosen = logits.float().softmax(-1).topk(self.top_k, dim=-1)
     if getattr(self, "norm_topk_prob", True):  # Mixtral has no such attribute and always normalizes
         weights = weights / weights.sum(-1, keepdim=True)
-    gate, up, down = (torch.stack([getattr(expert, name).weight for expert in self.experts]) for name in _linears(self))
-
-    def hidden(rows, offs, row_weights):
-        parts = grouped_mm_dual(rows, gate.transpose(-2, -1), up.transpose(-2, -1), offs, self._octet_recipe)
-        return swiglu(*parts, row_weights)
-
-    y = _run_experts(self, x, chosen, weights, len(self.experts), hidden, down)
+    gate, up, down = _linears(self)
+    gate_up = torch.stack([getattr(expert, name).weight for expert in self.experts for name in (gate, up)])  # [2E, H, D]
+    gate_up = gate_up.view(len(self.experts), -1, gate_up.shape[-1])
+    y = _run_experts(self, x, chosen, weights, gate_up, torch.stack([getattr(expert, down).weight for expert in self.experts]))
     return y.view(hidden_states.shape), logits
 
 

@@ -3,41 +3,63 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from ._rows import Gather, Scatter, swiglu
-from .product import check_recipe, grouped_mm, grouped_mm_dual
+from .experts import expert_order, run_experts
+from .product import check_recipe
+
+
+def _stack_gate_and_up(axis):
+    """A hook for load_state_dict: gate and up under torchtitan's names (w1 and w3, and w2 for down) become one parameter."""
+
+    def hook(module, state, prefix, *_):
+        for suffix in ("", ".weight"):
+            names = [f"{prefix}{name}{suffix}" for name in ("w1", "w3", "w2")]
+            if all(name in state for name in names):
+                gate, up, down = (state.pop(name) for name in names)
+                state[f"{prefix}gate_up{suffix}"], state[f"{prefix}down{suffix}"] = torch.cat([gate, up], dim=axis), down
+
+    return hook
 
 
 class GroupedExperts(nn.Module):
-    """SwiGLU experts: w1 (gate) and w3 (up) [E, H, D], w2 (down) [E, D, H], ordinary parameters under torchtitan's names.
+    """SwiGLU experts, ordinary parameters: gate_up [E, 2H, D], whose first H rows are the gate's, and down [E, D, H]. State dicts
+    with torchtitan's w1, w2 and w3 load too.
 
     forward takes rows that lie in the order of the experts and the cumulative end of each expert's rows. `weights` [M], where
-    given, multiply each row's result; they are applied before the down projection, so that its result need not be kept."""
+    given, multiply each row's result."""
 
     def __init__(self, dim, hidden_dim, num_experts, recipe="fp8_rowwise", *, cache_weights=False, device=None, dtype=None):
         super().__init__()
         self.recipe, self.cache_weights = check_recipe(recipe), cache_weights
         self.num_experts = num_experts
         parameter = lambda *shape: nn.Parameter(torch.empty(*shape, device=device, dtype=dtype))  # noqa: E731
-        self.w1 = parameter(num_experts, hidden_dim, dim)
-        self.w2 = parameter(num_experts, dim, hidden_dim)
-        self.w3 = parameter(num_experts, hidden_dim, dim)
+        self.gate_up = parameter(num_experts, 2 * hidden_dim, dim)
+        self.down = parameter(num_experts, dim, hidden_dim)
+        self.register_load_state_dict_pre_hook(_stack_gate_and_up(1))
         self.reset_parameters()
 
     def reset_parameters(self, std=0.02):
         for weight in self.parameters():
             nn.init.trunc_normal_(weight, std=std)
 
-    def forward(self, x, offs, weights=None):
-        w1, w2, w3 = (weight.transpose(-2, -1) for weight in (self.w1, self.w2, self.w3))
-        if self.cache_weights:
-            gate, up = (grouped_mm(x, weight, offs, self.recipe, cache_weights=True) for weight in (w1, w3))
-        else:
-            gate, up = grouped_mm_dual(x, w1, w3, offs, self.recipe)
-        return grouped_mm(swiglu(gate, up, weights), w2, offs, self.recipe, cache_weights=self.cache_weights)
+    def forward(self, x, offs, weights=None, order=None, addend=None):
+        return run_experts(x, self.gate_up, self.down, offs, self.recipe, weights, order, addend, self.cache_weights)
 
     def extra_repr(self):
-        experts, hidden_dim, dim = self.w1.shape
+        experts, dim, hidden_dim = self.down.shape
         return f"dim={dim}, hidden_dim={hidden_dim}, num_experts={experts}, recipe={self.recipe!r}"
+
+
+class SharedExperts(nn.Module):
+    """Experts that all tokens go through: a SwiGLU of plain Linear layers."""
+
+    def __init__(self, dim, hidden_dim, *, device=None, dtype=None):
+        super().__init__()
+        self.gate_up = nn.Linear(dim, 2 * hidden_dim, bias=False, device=device, dtype=dtype)
+        self.down = nn.Linear(hidden_dim, dim, bias=False, device=device, dtype=dtype)
+        self.register_load_state_dict_pre_hook(_stack_gate_and_up(0))
+
+    def forward(self, x):
+        return self.down(torch.ops.octet.swiglu(self.gate_up(x)))
 
 
 class MoE(nn.Module):
@@ -59,10 +81,7 @@ class MoE(nn.Module):
         self.top_k, self.score, self.normalize = top_k, score, normalize
         self.router = nn.Linear(dim, num_experts, bias=False, device=device, dtype=dtype)
         self.experts = GroupedExperts(dim, hidden_dim, num_experts, recipe, cache_weights=cache_weights, device=device, dtype=dtype)
-        linear = lambda n, k: nn.Linear(n, k, bias=False, device=device, dtype=dtype)  # noqa: E731
-        self.shared = None
-        if shared_dim:
-            self.shared = nn.ModuleDict({"w1": linear(dim, shared_dim), "w2": linear(shared_dim, dim), "w3": linear(dim, shared_dim)})
+        self.shared = SharedExperts(dim, shared_dim, device=device, dtype=dtype) if shared_dim else None
 
     def route(self, x):
         """x [T, D] -> the chosen experts' weights (f32) and numbers, [T, top_k] each."""
@@ -72,24 +91,8 @@ class MoE(nn.Module):
         return (weights / weights.sum(-1, keepdim=True) if self.normalize else weights), chosen
 
     def forward(self, x):
-        shape = x.shape
-        x = x.reshape(-1, shape[-1])
-        weights, chosen = self.route(x)
-        rows, offs, tokens, places, row_weights = expert_order(x, chosen, weights, self.experts.num_experts)
-        y = Gather.apply(self.experts(rows, offs, row_weights), tokens, places)
-        if self.shared is not None:
-            y = y + self.shared["w2"](swiglu(self.shared["w1"](x), self.shared["w3"](x)))
-        return y.view(shape)
-
-
-def expert_order(x, chosen, weights, experts):
-    """x [T, D] and its chosen experts [T, k] -> the rows in the order of the experts, their cumulative ends, whose row each is,
-    where each token's rows went, and each row's weight."""
-    k = chosen.shape[1]
-    flat = chosen.reshape(-1)
-    order = flat.argsort(stable=True)
-    counts = torch.zeros(experts, dtype=torch.int32, device=x.device).scatter_add_(0, flat, torch.ones_like(flat, dtype=torch.int32))
-    offs = counts.cumsum(0, dtype=torch.int32)
-    places = torch.empty_like(order).scatter_(0, order, torch.arange(order.numel(), device=x.device)).view_as(chosen)
-    tokens = order // k
-    return Scatter.apply(x, tokens, places), offs, tokens, places, weights.reshape(-1)[order]
+        tokens = x.reshape(-1, x.shape[-1])
+        weights, chosen = self.route(tokens)
+        slot_of_row, row_of_slot, offs = expert_order(chosen, self.experts.num_experts)
+        shared = None if self.shared is None else self.shared(tokens)
+        return self.experts(tokens, offs, weights, (slot_of_row, row_of_slot, self.top_k), shared).view(x.shape)

@@ -1,20 +1,27 @@
 """octet.grouped_mm: the expert product of a training step, differentiable, in 8 bits."""
-import torch
-from torch.autograd.function import once_differentiable
+import functools
+import weakref
 
-from ._registration import Saved, format_name, parse_recipe
+import torch
+
+from ._registration import FORMAT_NAMES, dual_gradients, format_name, wgrad_in_8_bits
 from .weights import cached_cast
 
 RECIPES = ("bf16", "fp8_rowwise", "fp8_blockwise", "mxfp8")
 
+_grouped_mm = torch.ops.octet.grouped_mm.default
+_grouped_mm_backward = torch.ops.octet.grouped_mm_backward.default
+_grouped_mm_dual = torch.ops.octet.grouped_mm_dual.default
+_cast_tokens = torch.ops.octet.cast_tokens.default
 
-def _local(tensor):
+
+def local(tensor):
     """A DTensor's own part: weights of an expert-parallel or sharded module are multiplied where they are."""
     return tensor.to_local() if hasattr(tensor, "to_local") else tensor
 
 
 def check_recipe(recipe):
-    name = parse_recipe(recipe)[0] if isinstance(recipe, str) else recipe
+    name = recipe.partition(":")[0] if isinstance(recipe, str) else recipe
     if name not in RECIPES:
         raise ValueError(f"recipe {name!r} was given, expected one of {', '.join(RECIPES)}, with options such as "
                          "'fp8_rowwise:gradient=e5m2,accumulation=fast'")
@@ -29,38 +36,94 @@ def _offsets(offs):
 
 # torch.library's gradients cost tens of microseconds a call in Python; outside of torch.compile the same gradients come
 # through an autograd.Function, below which the operators need not look for them.
-_below_autograd = torch._C._AutoDispatchBelowAutograd
+below_autograd = torch._C._AutoDispatchBelowAutograd
+_keeps_8_bits = functools.cache(wgrad_in_8_bits)
+
+
+def once_differentiable(backward):
+    """torch's own, but for nothing where no gradient of the gradient is asked for."""
+    checked = torch.autograd.function.once_differentiable(backward)
+    return lambda ctx, *dys: (checked if torch.is_grad_enabled() else backward)(ctx, *dys)
 
 
 class _GroupedMM(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, A, W, offs, recipe, out, casts):
-        with _below_autograd():
-            y, kept, kept_scale = torch.ops.octet.grouped_mm.default(A, W, offs, recipe, out, True, *casts)
-        Saved.save(ctx, A, offs, recipe, kept, kept_scale, (W,), casts[2:])
+    def forward(ctx, A, W, offs, recipe, out, casts, shared):
+        with below_autograd():
+            if shared is None:
+                y, kept, kept_scale = _grouped_mm(A, W, offs, recipe, out, True, *casts)
+            else:
+                rows, kept, kept_scale = shared
+                y = _grouped_mm(A, W, offs, recipe, out, False, *(casts or (None,) * 4), *rows)[0]
+        ctx.recipe, ctx.a_format = recipe, FORMAT_NAMES[A.dtype]
+        if not _keeps_8_bits(recipe):
+            kept, kept_scale = A, None
+        ctx.save_for_backward(W, offs, kept, kept_scale, *casts[2:])
         return y
 
     @staticmethod
     @once_differentiable
     def backward(ctx, dy):
-        with _below_autograd():
-            return *Saved.gradients(ctx, dy), None, None, None, None
+        W, offs, kept, kept_scale, *casts = ctx.saved_tensors
+        wants_A, wants_W = ctx.needs_input_grad[:2]
+        with below_autograd():
+            dA, dW = _grouped_mm_backward(dy, W, offs, ctx.recipe, kept, kept_scale, wants_A, wants_W, ctx.a_format, *casts)
+        return dA if wants_A else None, dW if wants_W else None, None, None, None, None, None
 
 
 class _GroupedMMDual(torch.autograd.Function):
     @staticmethod
     def forward(ctx, A, W0, W1, offs, recipe, out):
-        with _below_autograd():
-            y0, y1, kept, kept_scale = torch.ops.octet.grouped_mm_dual.default(A, W0, W1, offs, recipe, out, True)
-        Saved.save(ctx, A, offs, recipe, kept, kept_scale, (W0, W1), ())
+        with below_autograd():
+            y0, y1, kept, kept_scale = _grouped_mm_dual(A, W0, W1, offs, recipe, out, True)
+        ctx.recipe, ctx.a_format = recipe, FORMAT_NAMES[A.dtype]
         ctx.set_materialize_grads(False)
+        ctx.save_for_backward(W0, W1, offs, *((kept, kept_scale) if _keeps_8_bits(recipe) else (A, None)))
         return y0, y1
 
     @staticmethod
     @once_differentiable
     def backward(ctx, dy0, dy1):
-        with _below_autograd():
-            return *Saved.gradients(ctx, dy0, dy1), None, None, None
+        W0, W1, offs, kept, kept_scale = ctx.saved_tensors
+        wants_A, *wants_W = ctx.needs_input_grad[:3]
+        with below_autograd():
+            return *dual_gradients(_grouped_mm_backward, (W0, W1), (dy0, dy1), offs, ctx.recipe, kept, kept_scale, wants_A,
+                                   wants_W, ctx.a_format), None, None, None
+
+
+# The casts of the last activation, for a second product of it: the gate and up projections of an expert that was written for
+# torch._grouped_mm. It must be the same tensor, made by the same node of the graph, unchanged, with the same groups, recipe and
+# stream; the entry ends with the tensor.
+_last = None  # (a weak reference to A, what else must be equal, offs, the casts)
+
+
+def _forget(reference):
+    global _last
+    if _last is not None and _last[0] is reference:
+        _last = None
+
+
+def _shared_cast(A, W, offs, recipe):
+    """(rows and their scale or (), kept, kept_scale), or None where A is not shared: no node of the graph made it."""
+    global _last
+    node = A.grad_fn
+    if node is None or not _keeps_8_bits(recipe):
+        return None
+    stream = None
+    if A.is_cuda:
+        if torch.cuda.is_current_stream_capturing():
+            return None  # a graph's replay must cast anew
+        stream = torch._C._cuda_getCurrentRawStream(A.device.index)
+    same = A._version, node._sequence_nr(), offs._version, recipe, stream
+    if _last is not None:
+        reference, last, last_offs, casts = _last
+        if reference() is A and last == same and last_offs is offs:
+            return casts
+    with below_autograd():
+        rows, rows_scale, kept, kept_scale = _cast_tokens(A, W, offs, recipe)
+    casts = (rows, rows_scale) if rows.dim() == 2 else (), kept, kept_scale
+    _last = weakref.ref(A, _forget), same, offs, casts
+    return casts
 
 
 def grouped_mm(A, W, offs=None, recipe="fp8_rowwise", *, bias=None, out_dtype=None, cache_weights=False):
@@ -76,7 +139,7 @@ def grouped_mm(A, W, offs=None, recipe="fp8_rowwise", *, bias=None, out_dtype=No
     cache_weights  keep W's casts until the next optimizer step: for weights that are used more than once in a step
     """
     check_recipe(recipe)
-    A, W = _local(A), _local(W)
+    A, W = local(A), local(W)
     if A.dim() != 2 or W.dim() != 3:
         raise ValueError(f"A of shape {tuple(A.shape)} and W of shape {tuple(W.shape)} were given; expected [M, K] and [E, K, N]")
     offs = _offsets(offs)
@@ -85,19 +148,19 @@ def grouped_mm(A, W, offs=None, recipe="fp8_rowwise", *, bias=None, out_dtype=No
     compiling = torch.compiler.is_compiling()
     casts = cached_cast(W, recipe) if cache_weights and recipe != "bf16" and not compiling else ()
     if keep and not compiling:
-        y = _GroupedMM.apply(A, W, offs, recipe, out, casts)
+        y = _GroupedMM.apply(A, W, offs, recipe, out, casts, _shared_cast(A, W, offs, recipe))
     else:
-        y = torch.ops.octet.grouped_mm.default(A, W, offs, recipe, out, keep, *casts)[0]
+        y = _grouped_mm(A, W, offs, recipe, out, keep, *casts)[0]
     return y if bias is None else y + bias.to(y.dtype)
 
 
 def grouped_mm_dual(A, W0, W1, offs, recipe="fp8_rowwise", *, out_dtype=None):
     """grouped_mm of A with two weights, casting and keeping A once: an expert's gate and up projections."""
     check_recipe(recipe)
-    A, W0, W1 = _local(A), _local(W0), _local(W1)
+    A, W0, W1 = local(A), local(W0), local(W1)
     offs = _offsets(offs)
     keep = torch.is_grad_enabled() and (A.requires_grad or W0.requires_grad or W1.requires_grad)
     out = format_name(A.dtype if out_dtype is None else out_dtype)
     if keep and not torch.compiler.is_compiling():
         return _GroupedMMDual.apply(A, W0, W1, offs, recipe, out)
-    return torch.ops.octet.grouped_mm_dual.default(A, W0, W1, offs, recipe, out, keep)[:2]
+    return _grouped_mm_dual(A, W0, W1, offs, recipe, out, keep)[:2]

@@ -206,6 +206,36 @@ def test_dual_is_two_products(device, recipe):
     assert torch.equal(ours[0][owned], a.grad[owned]) and torch.equal(ours[1], b0.grad) and torch.equal(ours[2], b1.grad)
 
 
+def test_a_shared_activation_is_cast_once(device, recipe, monkeypatch):
+    """Two products of one activation: the bits of two casts, from one; and a changed activation is cast anew."""
+    casts = []
+    real = octet.product._cast_tokens
+    monkeypatch.setattr(octet.product, "_cast_tokens", lambda *args: casts.append(1) or real(*args))
+    a, w, b, ends, dy = tensors(device, torch.bfloat16)
+    owned = slice(0, ENDS[-1])
+
+    def step(product):
+        x = a * 2
+        y0, y1 = product(x, b, 0), product(x, 3 * b, 1)
+        return [y0.detach()[owned], y1.detach()[owned], *torch.autograd.grad(y0 * y1, (a, w), dy)]
+
+    shared = step(lambda x, weight, _: octet.grouped_mm(x, weight, ends, recipe))
+    assert len(casts) == (recipe != "bf16")
+    apart = step(lambda x, weight, i: octet.grouped_mm(x.clone(), weight, ends, recipe))
+    for ours, theirs in zip(shared, apart):
+        assert torch.equal(ours[: ENDS[-1]], theirs[: ENDS[-1]])
+    x = a * 2
+    with torch.no_grad():
+        first = octet.grouped_mm(x.detach(), b, ends, recipe)[owned]
+    assert torch.equal(octet.grouped_mm(x, b, ends, recipe)[owned], first)
+    x.mul_(-1)
+    assert torch.equal(octet.grouped_mm(x, b, ends, recipe)[owned], -first)
+    others = torch.tensor([10, 37, 120, 141], dtype=torch.int32, device=device)
+    assert not torch.equal(octet.grouped_mm(x, b, others, recipe)[owned], -first)
+    del x
+    assert octet.product._last is None
+
+
 def test_the_torchao_calls(device):
     from octet.torchao import (_to_fp8_blockwise_then_scaled_grouped_mm, _to_fp8_rowwise_then_scaled_grouped_mm,
                                _to_mxfp8_then_scaled_grouped_mm)
@@ -233,20 +263,21 @@ def test_the_cache_ends_with_an_optimizer_step(device, monkeypatch):
     optimizer = torch.optim.SGD([w], lr=0.5)
 
     def step():
-        y = octet.grouped_mm(a, w.transpose(-2, -1), ends, cache_weights=True)
+        y = octet.grouped_mm(a, w.transpose(-2, -1), ends, recipe, cache_weights=True)
         y.backward(dy)
         return y.detach()[: ENDS[-1]]
 
+    recipe = in_8_bits("fp8_rowwise")
     first = step()
     assert torch.equal(step(), first) and len(casts) == 1
-    without = octet.grouped_mm(a, w.transpose(-2, -1), ends)[: ENDS[-1]].detach()
+    without = octet.grouped_mm(a, w.transpose(-2, -1), ends, recipe)[: ENDS[-1]].detach()
     assert torch.equal(first, without)
     optimizer.step()
     changed = step()
     assert len(casts) == 2 and not torch.equal(changed, first)
     w.data = w.data * 2  # behind torch's back
     octet.weights_changed()
-    assert torch.equal(step(), octet.grouped_mm(a, w.transpose(-2, -1), ends)[: ENDS[-1]]) and len(casts) == 3
+    assert torch.equal(step(), octet.grouped_mm(a, w.transpose(-2, -1), ends, recipe)[: ENDS[-1]]) and len(casts) == 3
     with torch.no_grad():
         w.mul_(2)  # seen by the version counter
     step()
@@ -352,6 +383,22 @@ def test_opcheck_of_the_differentiable(recipe):
     torch.library.opcheck(torch.ops.octet.grouped_mm_backward,
                           (dy, b.detach(), ends, recipe, *(k if k is None else k.detach() for k in kept), True, True, "f32"),
                           test_utils=CHECKS)
+
+
+def test_opcheck_of_experts(recipe):
+    gate_up, down = torch.randn(4, 48, 32, requires_grad=True), torch.randn(4, 32, 24, requires_grad=True)
+    x, weights = torch.randn(30, 32, requires_grad=True), torch.rand(30, requires_grad=True)
+    ends = torch.tensor([7, 7, 20, 30], dtype=torch.int32)
+    slots = torch.randperm(30, dtype=torch.int32)
+    order = slots, slots.argsort().to(torch.int32), 2
+    few, addend = x[:15].detach().requires_grad_(), torch.randn(15, 32, requires_grad=True)
+    ops = torch.ops.octet
+    for tokens, rest in ((x, ()), (few, (*order, addend))):
+        torch.library.opcheck(ops.experts, (tokens, gate_up, down, ends, weights, recipe, True, *rest), test_utils=CHECKS)
+        y, hidden, *kept = (t.detach() for t in ops.experts(tokens, gate_up, down, ends, weights, recipe, True, *rest))
+        kept = (tokens.detach(), None, *kept[2:]) if recipe == "bf16" else kept
+        torch.library.opcheck(ops.experts_backward, (torch.randn_like(y), gate_up.detach(), down.detach(), ends, weights.detach(), recipe,
+                                                     hidden, *kept, True, True, *rest[:3]), test_utils=CHECKS)
 
 
 def test_compiled_with_a_full_graph(device, recipe):
