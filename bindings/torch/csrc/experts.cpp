@@ -69,8 +69,8 @@ struct Experts {
     }
 
     // x [T or M, F], cast as the product and the columns (null: none) need it, times the weights into `out` (none: only
-    // the columns are wanted). Rows have scales of their own, so that tokens which go to several experts are cast before
-    // they are moved.
+    // the columns are wanted). Rows have scales of their own, so that tokens which go to several experts are cast
+    // before they are moved.
     void multiply_tokens(const Tensor& x, const QuantizeOptions& options, Product product, const Weights& weights,
                          const QuantizedView& columns, const Tensor* out) const {
         const bool quantized = out != nullptr && in_8_bits(recipe, product, weights, rows, x);
@@ -201,8 +201,7 @@ Four experts_backward(Tensor dy, Tensor gate_up, Tensor down, Tensor ends, std::
 
     Tensor ds = allocate(dy, format, {layer.rows, layer.hidden}, Contents::zeroed);
     {
-        const CastTokens columns =
-            cast_columns(dy, layer.rows, layer.down.n, layer.gradients(), layer.groups, in_8);
+        const CastTokens columns = cast_columns(dy, layer.rows, layer.down.n, layer.gradients(), layer.groups, in_8);
         layer.multiply_tokens(dy, layer.gradients(), Product::dgrad, layer.down, columns.view, &ds);
         const Call call(dy);
         if (in_8)
@@ -223,8 +222,9 @@ Four experts_backward(Tensor dy, Tensor gate_up, Tensor down, Tensor ends, std::
                                    operand_of_cast(kept_x, kept_x_scale, scaling, kept_format), layer.gate_up,
                                    layer.recipe, layer.groups, call);
     if (plain)
-        dgate_up = weight_gradient(layer.rows, view_of("dgate_up", layer.activation(hidden, row_floats, &ds, nullptr, call)),
-                                   view_of("x", layer.moved(kept_x)), layer.gate_up, layer.recipe, layer.groups, call);
+        dgate_up =
+            weight_gradient(layer.rows, view_of("dgate_up", layer.activation(hidden, row_floats, &ds, nullptr, call)),
+                            view_of("x", layer.moved(kept_x)), layer.gate_up, layer.recipe, layer.groups, call);
     if (wants_x && layer.order.has_value()) dx = combine_tokens(dx, none, *slot_of_row, *row_of_slot, top_k, none);
     if (wants_weights) {
         dgate_up = as_parameter(dgate_up);

@@ -1,5 +1,5 @@
-// The parts of a training step's products, with memory from torch: weights and tokens cast, products in 8 bits or plain,
-// what forward keeps. grouped_mm.cpp and experts.cpp put them together.
+// The parts of a training step's products, with memory from torch: weights and tokens cast, products in 8 bits or
+// plain, what forward keeps. grouped_mm.cpp and experts.cpp put them together.
 #pragma once
 
 #include "operators.hpp"
@@ -39,7 +39,8 @@ void cast(const Weights& weights, const Recipe& recipe, const QuantizedView& for
           const Execution& on);
 std::size_t workspace_bytes(const Weights& weights);
 
-// What a product in 8 bits needs besides its output: tokens along their rows, and the weights where they were not given.
+// What a product in 8 bits needs besides its output: tokens along their rows, and the weights where they were not
+// given.
 struct ProductMemory {
     QuantizedShape rows, weights;
     bool casts_weights;
