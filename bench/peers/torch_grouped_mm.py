@@ -44,6 +44,10 @@ def overhead(recipe):
     def both():
         octet.grouped_mm(a, b, ends, recipe).backward(dy)
 
+    def below_autograd(operator, *args):  # as octet.grouped_mm calls it: gradients of torch.library are Python
+        with torch._C._AutoDispatchBelowAutograd():
+            return operator(*args)
+
     def c_both():
         c.forward()
         c.backward()
@@ -52,7 +56,8 @@ def overhead(recipe):
              "c_pair": lambda: c.pair(c.a, c.a_rows, c.a_columns), "c_weights": lambda: c.weights(c.along_k[0], None),
              "c_product": lambda: c.rows("forward", c.a_rows, c.along_k, c.y), "c_wgrad": c.wgrad,
              "c_forward": c.forward, "c_backward": c.backward,
-             "operator_forward": lambda: forward(plain_a, plain_b, ends, recipe, "bf16", True),
+             "operator_forward": lambda: below_autograd(forward, plain_a, plain_b, ends, recipe, "bf16", True),
+             "operator_forward_by_torch_library": lambda: forward(plain_a, plain_b, ends, recipe, "bf16", True),
              "operator_backward": lambda: backward(dy, plain_b, ends, recipe, *kept, True, True, "bf16"),
              "grouped_mm_forward": lambda: octet.grouped_mm(a, b, ends, recipe),
              "c_both": c_both, "grouped_mm_both": both, "autograd_alone": lambda: NoProduct.apply(a, b, ends, recipe, "bf16", (), None).backward(dy),

@@ -6,16 +6,35 @@
 
 namespace octet::torch_binding {
 
+namespace {
+
+// A view of the tensor with its last two axes exchanged: cheaper than a tensor of that shape.
+TensorView exchanged(TensorView view) {
+    std::swap(view.extents.shape[1], view.extents.shape[2]);
+    std::swap(view.extents.strides[1], view.extents.strides[2]);
+    return view;
+}
+
+bool dense_rows(const Extents& e) {
+    return e.strides[2] == 1 && e.strides[1] >= e.shape[2] && e.strides[0] >= e.strides[1] * e.shape[1];
+}
+
+}  // namespace
+
 Weights weights_of(const Tensor& b) {
     require(b.dim() == 3, "the weights have ", b.dim(), " axes, expected 3: [experts, in-features, out-features]");
+    const TensorView as_given = view_of("the weights", b);
     const bool k_last = b.stride(1) == 1 && !(b.stride(2) == 1 && b.size(1) == 1);
-    Tensor w = k_last ? ::torch::stable::transpose(b, 1, 2) : b;
-    return {with_dense_rows(w), k_last, b.size(0), b.size(1), b.size(2)};
+    const TensorView view = k_last ? exchanged(as_given) : as_given;
+    if (dense_rows(view.extents)) return {b, view, k_last, b.size(0), b.size(1), b.size(2)};
+    const Tensor w = with_dense_rows(k_last ? ::torch::stable::transpose(b, 1, 2) : b);
+    return {w, view_of("the weights", w), k_last, b.size(0), b.size(1), b.size(2)};
 }
 
 Weights weights_of_parameter(const char* what, const Tensor& w) {
     require(w.dim() == 3, what, " has ", w.dim(), " axes, expected 3: [experts, out-features, in-features]");
-    return {with_dense_rows(w), true, w.size(0), w.size(2), w.size(1)};
+    const Tensor dense = with_dense_rows(w);
+    return {dense, view_of(what, dense), true, w.size(0), w.size(2), w.size(1)};
 }
 
 bool wgrad_in_8_bits(const Recipe& recipe) { return recipe.quantizes() && recipe.wgrad == WgradPrecision::fp8; }
@@ -27,7 +46,7 @@ QuantizeOptions options_for(const Recipe& recipe, Format format) {
 bool in_8_bits(const Recipe& recipe, Product product, const Weights& weights, std::int64_t rows, const Tensor& x,
                bool weights_are_cast) {
     if (!recipe.quantizes()) return false;
-    const Format a = format_of("the tokens", x), w = format_of("the weights", weights.w);
+    const Format a = format_of("the tokens", x), w = weights.view.format;
     Recipe with_uses = recipe;
     if (weights_are_cast) with_uses.weight_uses = std::max<std::int64_t>(recipe.weight_uses, 1000);
     const StepChoice choice =
@@ -44,17 +63,17 @@ QuantizedShape cast_shape(const Weights& weights, const Recipe& recipe, Product 
 
 void cast(const Weights& weights, const Recipe& recipe, const QuantizedView& forward, const QuantizedView& dgrad,
           const Execution& on) {
-    quantize_weights(view_of("the weights", weights.w), options_for(recipe, recipe.format),
-                     weights.k_last ? forward : dgrad, weights.k_last ? dgrad : forward, on);
+    quantize_weights(weights.view, options_for(recipe, recipe.format), weights.k_last ? forward : dgrad,
+                     weights.k_last ? dgrad : forward, on);
 }
 
 std::size_t workspace_bytes(const Weights& weights) {
-    return weight_workspace_bytes(device_of(weights.w), weights.experts, weights.w.size(1), weights.w.size(2));
+    return weight_workspace_bytes(weights.view.device, weights.experts, weights.view.size(1), weights.view.size(2));
 }
 
 ProductMemory::ProductMemory(const Recipe& recipe, Format format, std::int64_t tokens, const Weights& w,
                              Product product, const Given& given)
-    : rows(rows_shape(options_for(recipe, format), tokens, product == Product::forward ? w.k : w.n, device_of(w.w))),
+    : rows(rows_shape(options_for(recipe, format), tokens, product == Product::forward ? w.k : w.n, w.view.device)),
       weights(cast_shape(w, recipe, product)),
       casts_weights(!given.data.has_value()) {}
 
@@ -63,7 +82,7 @@ void multiply(const Operand& rows, const Weights& weights, const Recipe& recipe,
     const bool forward = product == Product::forward;
     Operand w = rows;
     if (memory.casts_weights) {
-        const QuantizedView made = take(call, memory.weights, device_of(weights.w));
+        const QuantizedView made = take(call, memory.weights, weights.view.device);
         cast(weights, recipe, forward ? made : QuantizedView{}, forward ? QuantizedView{} : made, call.on());
         w = Operand(made, recipe.scaling());
     } else {
@@ -73,17 +92,30 @@ void multiply(const Operand& rows, const Weights& weights, const Recipe& recipe,
     product_of(rows, w, groups, view_of("the output", out), {Update::overwrite, recipe.accumulation}, call.on());
 }
 
+namespace {
+
+Weights contiguous(const Weights& weights) {
+    const Tensor& memory = weights.memory;
+    const TensorView& view = weights.view;
+    const bool as_given = memory.size(1) == view.size(1) && memory.size(2) == view.size(2) &&
+                          memory.stride(1) == view.stride(1) && memory.stride(2) == view.stride(2);
+    const Tensor w = ::torch::stable::contiguous(as_given ? memory : ::torch::stable::transpose(memory, 1, 2));
+    return {w, view_of("the weights", w), weights.k_last, weights.experts, weights.k, weights.n};
+}
+
+}  // namespace
+
 void multiply_plain(const Tensor& x, const Weights& weights, const Recipe& recipe, Product product,
                     const Groups& groups, const Tensor& out, const Call& call) {
     const ProductOptions options{Update::overwrite, recipe.accumulation};
     const TensorView y = view_of("the output", out);
     const bool gpu = x.is_cuda();  // whose fast products read whole tensors
     const Tensor tokens = gpu ? ::torch::stable::contiguous(x) : x;
-    const Tensor w = gpu ? ::torch::stable::contiguous(weights.w) : weights.w;
+    const Weights w = gpu && !weights.view.extents.contiguous() ? contiguous(weights) : weights;
     // Whether the product reduces over the axis that is last in memory.
     const bool reduces_last = weights.k_last == (product == Product::forward);
     const auto product_of = reduces_last ? octet::grouped_forward : octet::grouped_dgrad;
-    product_of(view_of("the tokens", tokens), view_of("w", w), groups, y, options, call.on());
+    product_of(view_of("the tokens", tokens), w.view, groups, y, options, call.on());
 }
 
 void quantize_tokens(const Tensor& x, const Groups& groups, const QuantizeOptions& options, const QuantizedView& rows,
@@ -127,9 +159,9 @@ Operand operand_of_cast(const Tensor& data, const std::optional<Tensor>& scale, 
 
 Tensor weight_gradient(std::int64_t tokens, const Operand& dy, const Operand& a, const Weights& weights,
                        const Recipe& recipe, const Groups& groups, const Call& call) {
-    const auto& [w, k_last, experts, k, n] = weights;
+    const auto& [w, view, k_last, experts, k, n] = weights;
     const Shape strides = k_last ? Shape{n * k, 1, k} : Shape{k * n, n, 1};
-    Tensor db = allocate_strided(w, format_of("the weights", w), {experts, k, n}, strides, Contents::unset);
+    Tensor db = allocate_strided(w, view.format, {experts, k, n}, strides, Contents::unset);
     if (tokens == 0) return ::torch::stable::zero_(db);
     TensorView out = view_of("db", db);
     out.extents = k_last ? Extents{experts, n, k} : Extents{experts, k, n};

@@ -9,7 +9,8 @@ namespace octet::torch_binding {
 // b [E, K, N] as it lies in memory: w [E, N, K] (the layout of torch._grouped_mm's examples: a transposed parameter) or
 // w [E, K, N]. Either serves both products, since Octet casts weights both ways.
 struct Weights {
-    Tensor w;
+    Tensor memory;    // whose elements they are
+    TensorView view;  // of w
     bool k_last;
     std::int64_t experts, k, n;
 };

@@ -147,10 +147,13 @@ def grouped_mm(A, W, offs=None, recipe="fp8_rowwise", *, bias=None, out_dtype=No
     out = format_name(A.dtype if out_dtype is None else out_dtype)
     compiling = torch.compiler.is_compiling()
     casts = cached_cast(W, recipe) if cache_weights and recipe != "bf16" and not compiling else ()
-    if keep and not compiling:
+    if compiling:
+        y = _grouped_mm(A, W, offs, recipe, out, keep)[0]
+    elif keep:
         y = _GroupedMM.apply(A, W, offs, recipe, out, casts, _shared_cast(A, W, offs, recipe))
     else:
-        y = _grouped_mm(A, W, offs, recipe, out, keep, *casts)[0]
+        with below_autograd():
+            y = _grouped_mm(A, W, offs, recipe, out, False, *casts)[0]
     return y if bias is None else y + bias.to(y.dtype)
 
 
