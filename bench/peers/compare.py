@@ -218,6 +218,12 @@ def main():
         torchao_mm = None
     copy_gbps, bf16_tflops = ceilings()
     print(f"copy {copy_gbps:.0f} GB/s, bf16 8192^3 {bf16_tflops:.0f} TFLOP/s; {octet_cuda.build_info()}")
+    query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
+    gpu, driver = subprocess.run(query, capture_output=True, text=True).stdout.strip().split("\n")[0].split(", ")
+    stamp = {"gpu": gpu, "driver": driver, "cuda": torch.version.cuda, "torch": torch.__version__, "commit": arguments.commit,
+             "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "command": " ".join(["bench/peers/compare.py"] + sys.argv[1:]),
+             "copy_gbps": round(copy_gbps), "bf16_tflops": round(bf16_tflops)}
+    path = os.path.join(os.environ.get("OUT", "."), "step.json")
     rows, failures = [], 0
     shapes = [SHAPES[int(i)] for i in arguments.shapes.split(",")] if arguments.shapes else SHAPES
     for recipe in arguments.recipes.split("+"):
@@ -229,19 +235,13 @@ def main():
                     failures += 1
                     print(f"FAILED {shape} {split} {recipe}: {error}", flush=True)
                 torch.cuda.empty_cache()
+                with open(path, "w") as file:  # after every shape: a run that is cut off loses one
+                    json.dump({"stamp": stamp, "rows": rows}, file, indent=1)
     for op in ("fwd_bwd", "fwd_bwd_cached"):
         ratios = [row["vs"]["torch_bf16"] for row in rows if row["op"] == op and row["split"] == "uneven"]
         if ratios:
             mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
             print(f"{op}: geometric mean {mean:.3f}x torch bf16 over {len(ratios)} cases, least {min(ratios):.2f}x")
-    query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
-    gpu, driver = subprocess.run(query, capture_output=True, text=True).stdout.strip().split("\n")[0].split(", ")
-    stamp = {"gpu": gpu, "driver": driver, "cuda": torch.version.cuda, "torch": torch.__version__, "commit": arguments.commit,
-             "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "command": " ".join(["bench/peers/compare.py"] + sys.argv[1:]),
-             "copy_gbps": round(copy_gbps), "bf16_tflops": round(bf16_tflops)}
-    path = os.path.join(os.environ.get("OUT", "."), "step.json")
-    with open(path, "w") as file:
-        json.dump({"stamp": stamp, "rows": rows}, file, indent=1)
     print("results:", path)
     if failures:
         raise SystemExit(f"{failures} cases failed and are not among the results")
