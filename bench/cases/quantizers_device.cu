@@ -743,7 +743,7 @@ int main(int argc, char** argv) try {
         };
         if (key("rows_vectors")) tuning.rows_vectors = value;
         if (key("fused_share")) tuning.fused_share = value;
-        if (key("fused_pair_columns")) tuning.fused_pair_columns = value;
+        if (key("tall_rows")) tuning.tall_rows = value;
         if (key("short_groups")) tuning.short_groups = value;
         if (key("pair_rows")) tuning.pair_rows = value;
         if (key("neighbours")) tuning.neighbours = value;

@@ -18,8 +18,8 @@ inline void apply(const tune::Setting& setting, gpu::QuantizerTuning& tuning) {
         tuning.rows_vectors = static_cast<int>(within(1, 8));
     else if (setting.name == "fused_share")
         tuning.fused_share = static_cast<int>(within(1, 64));
-    else if (setting.name == "fused_pair_columns")
-        tuning.fused_pair_columns = static_cast<int>(within(0, 1024));
+    else if (setting.name == "tall_rows")
+        tuning.tall_rows = static_cast<int>(within(0, 1 << 30));
     else if (setting.name == "lag_mb")
         tuning.lag_bytes = within(1, 1024) << 20;
     else if (setting.name == "short_groups")

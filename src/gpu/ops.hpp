@@ -16,6 +16,7 @@
 #include "gpu/plan.hpp"
 #include "gpu/rows.hpp"
 #include "gpu/rows_and_peaks.hpp"
+#include "gpu/scaled_columns.hpp"
 #include "gpu/tiles.hpp"
 #include "gpu/transposed.hpp"
 #include "gpu/tuning.hpp"
@@ -193,23 +194,24 @@ inline void count_column_tiles(TileParams& p) {
     p.column_tiles = p.operand[0].column_tiles + p.operand[1].column_tiles;
 }
 
-inline PlanParams plan_of(const TileJob& job) {
+inline PlanParams plan_of(const TileJob& job, i32 tile_rows, u32 column_tiles) {
     PlanParams plan{};
     plan.ends = job.ends;
     plan.groups = job.groups;
     plan.rows = job.rows;
     plan.uniform_rows = job.uniform_rows;
     plan.alignment = job.alignment;
-    plan.tile_rows = 128;
-    plan.column_tiles = job.params.column_tiles;
+    plan.tile_rows = tile_rows;
+    plan.column_tiles = column_tiles;
     return plan;
 }
 
 // No more blocks than there can be items.
-inline i64 tile_blocks(const TileJob& job, i64 resident) {
-    const i64 row_tiles = job.ends ? ceil_div(padded_bound(job.rows, job.groups, job.alignment), 128) + job.groups + 1
-                                   : job.groups * std::max<i64>(1, ceil_div(job.uniform_rows, 128));
-    return std::clamp<i64>(2 * row_tiles * job.params.column_tiles, 1, resident);
+inline i64 tile_blocks(const TileJob& job, i64 tile_rows, i64 column_tiles, i64 resident) {
+    const i64 row_tiles = job.ends
+                              ? ceil_div(padded_bound(job.rows, job.groups, job.alignment), tile_rows) + job.groups + 1
+                              : job.groups * std::max<i64>(1, ceil_div(job.uniform_rows, tile_rows));
+    return std::clamp<i64>(2 * row_tiles * column_tiles, 1, resident);
 }
 
 template <class Kernel, class Runner>
@@ -217,14 +219,14 @@ void launch_tiles(Runner& runner, TileJob job, bool with_rows) {
     TileParams& p = job.params;
     count_column_tiles(p);
     p.groups = job.groups;
-    const i64 blocks = tile_blocks(job, runner.template resident<Kernel>());
-    PlanParams plan = plan_of(job);
+    const i64 blocks = tile_blocks(job, Kernel::tile, p.column_tiles, runner.template resident<Kernel>());
+    PlanParams plan = plan_of(job, Kernel::tile, p.column_tiles);
     plan.rest = with_rows && job.ends;
     if constexpr (!Kernel::exchanges) {
         p.plan = make_plan(runner, plan, ranges_workspace(job.groups));
         runner.template launch_next<Kernel>(blocks, p);
     } else {
-        plan.exchange = plan.empty_groups = p.waits = 1;
+        plan.exchange = plan.empty_groups = 1;
         const QuantizerTuning& tuning = runner.tuning();
         p.neighbours = static_cast<u32>(std::min(tuning.neighbours, Kernel::most_neighbours));
         plan.fused_tiles = static_cast<u32>(tuning.fused_share == 0 ? 0 : blocks / tuning.fused_share);
@@ -278,34 +280,45 @@ void launch_rows_and_peaks(Runner& runner, const TileJob& job) {
         go(std::integral_constant<int, 8>{});
 }
 
-// Rows and columns with a scale each. Groups whose tiles can all be in hand at once are read once. Of the others, rows
-// come first, which finds the columns' scales too, then columns.
+template <class In, class Codec, int tile_rows, class Runner>
+void launch_scaled_columns(Runner& runner, const TileJob& job, const Plan& plan, u32 column_tiles) {
+    using Kernel = ScaledColumnsKernel<In, Codec, tile_rows>;
+    const TileParams& p = job.params;
+    const TileOperand& o = p.operand[0];
+    ScaledColumnsParams columns{};
+    columns.x = o.x;
+    columns.data = o.column_data;
+    for (int i = 0; i < 2; ++i) {
+        columns.x_stride[i] = o.x_stride[i];
+        columns.data_stride[i] = o.column_data_stride[i];
+    }
+    columns.columns = o.columns;
+    columns.aligned = o.aligned;
+    columns.data_aligned = o.column_data_aligned;
+    columns.column_tiles = column_tiles;
+    columns.scale = o.column_scale;
+    columns.rule = p.rule;
+    columns.groups = job.groups;
+    columns.plan = plan;
+    const i64 blocks = tile_blocks(job, tile_rows, column_tiles, runner.template resident<Kernel>());
+    runner.template launch_next<Kernel>(blocks, columns);
+}
+
+// Rows and columns with a scale each: rows first, which finds the columns' scales too, then columns.
 template <class In, class Codec, class Runner>
 void rows_and_columns(Runner& runner, TileJob job) {
-    using Both = TilesKernel<In, Codec, TileScales::slab, true>;
-    using Columns = TilesKernel<In, Codec, TileScales::slab, false>;
     TileParams& p = job.params;
-    count_column_tiles(p);
-    p.groups = job.groups;
-    p.given = 1;
-    PlanParams plan = plan_of(job);
+    const i64 likely = job.ends ? job.rows / std::max<i64>(1, job.groups) : job.uniform_rows;  // rows of a group
+    const bool tall = likely >= runner.tuning().tall_rows;
+    const u32 column_tiles = static_cast<u32>(ceil_div(p.operand[0].columns, tall ? 64 : 128));
+    PlanParams plan = plan_of(job, tall ? 256 : 128, column_tiles);
     plan.empty_groups = 1;
-    const QuantizerTuning& tuning = runner.tuning();
-    const i64 blocks = tile_blocks(job, runner.template resident<Both>());
-    const i64 likely = ceil_div(job.ends ? ceil_div(job.rows, std::max<i64>(1, job.groups)) : job.uniform_rows, 128);
-    plan.fused_tiles = static_cast<u32>(blocks);
-    plan.fused_rows = p.neighbours = static_cast<u32>(std::min(tuning.neighbours, Both::most_neighbours));
-    p.waits = p.column_tiles <= static_cast<u32>(tuning.fused_pair_columns) && likely <= plan.fused_rows &&
-              likely * p.column_tiles <= plan.fused_tiles;
-    plan.exchange = p.waits ? 2 : 0;
-    const WorkspaceSize size = pair_workspace(job.rows, p.columns_in_all, job.groups, bytes_of(job.input));
-    p.plan = make_plan(runner, plan, p.waits ? size : WorkspaceSize{size.groups, 0, size.column_words, 0});
-    // Experts are all alike; of tokens, some groups may be too large, and some rows nobody's.
-    if (job.ends || !p.waits) launch_rows_and_peaks<In, Codec>(runner, job);
-    if (p.waits)
-        runner.template launch_together<Both>(blocks, p);
+    p.plan = make_plan(runner, plan, pair_workspace(p.operand[0].columns, job.groups));
+    launch_rows_and_peaks<In, Codec>(runner, job);
+    if (tall)
+        launch_scaled_columns<In, Codec, 256>(runner, job, p.plan, column_tiles);
     else
-        runner.template launch_next<Columns>(tile_blocks(job, runner.template resident<Columns>()), p);
+        launch_scaled_columns<In, Codec, 128>(runner, job, p.plan, column_tiles);
 }
 
 template <class Codec, class Runner>

@@ -44,7 +44,6 @@ struct Plan {
     u32* arrived;       // [slabs] tiles whose maxima are in
     u32* column_amax;   // [groups, columns] f32 bits
     Vec16* tile_peaks;  // [row tiles, column tiles, 128 columns] what fused tiles hand in
-    Vec16* row_peaks;   // [row tiles, column tiles, 128 rows] likewise
 };
 
 struct PlanParams {
@@ -55,11 +54,10 @@ struct PlanParams {
     i64 alignment;
     i32 tile_rows;  // 0: no items are wanted, only ranges
     u32 column_tiles;
-    u32 fused_tiles;   // a slab of more is split
-    u32 fused_rows;    // row tiles of a group that exchanges maxima along rows too
-    i32 exchange;      // 1: scales are a group's column's, and tiles exchange maxima for them; 2: a row's too
-    i32 empty_groups;  // 1: a group without rows has an item too, for its scales
-    i32 rest;          // 1: rows past the last group make items too
+    u32 fused_tiles;                        // a slab of more is split
+    i32 exchange;                           // 1: scales are a group's column's, and tiles exchange maxima for them
+    i32 empty_groups;                       // 1: a group without rows has an item too, for its scales
+    i32 rest;                               // 1: rows past the last group make items too
     i64 slabs, column_words, peak_vectors;  // to clear
     Plan plan;
 };
@@ -85,10 +83,7 @@ struct PlanKernel {
         const i64 every = static_cast<i64>(t.blocks()) * threads;
         const i64 me = static_cast<i64>(t.block()) * threads + t.thread();
         OCTET_ROLLED
-        for (i64 i = me; i < p.peak_vectors; i += every) {
-            t.store(p.plan.tile_peaks + i, Vec16{{0, 0, 0, 0}});
-            if (p.exchange == 2) t.store(p.plan.row_peaks + i, Vec16{{0, 0, 0, 0}});
-        }
+        for (i64 i = me; i < p.peak_vectors; i += every) t.store(p.plan.tile_peaks + i, Vec16{{0, 0, 0, 0}});
         OCTET_ROLLED
         for (i64 i = me; i < p.column_words; i += every) t.store(p.plan.column_amax + i, 0u);
         if (me == 0) t.store(p.plan.ticket, 0u);
@@ -163,10 +158,7 @@ private:
         const i32 reach = group.padded_rows > group.rows ? group.padded_rows : group.rows;
         group.row_tiles = static_cast<u32>((reach + p.tile_rows - 1) / p.tile_rows);
         if (owned && p.empty_groups && group.row_tiles == 0) group.row_tiles = 1;
-        if (p.exchange == 2) {
-            if (group.rows > 0 && group.row_tiles <= p.fused_rows && group.row_tiles * p.column_tiles <= p.fused_tiles)
-                group.order = static_cast<u32>(GroupOrder::fused);
-        } else if (p.exchange && group.rows > p.tile_rows)
+        if (p.exchange && group.rows > p.tile_rows)
             group.order = static_cast<u32>(group.row_tiles <= p.fused_tiles ? GroupOrder::fused : GroupOrder::split);
         return group;
     }

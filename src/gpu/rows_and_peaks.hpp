@@ -3,7 +3,8 @@
 //
 // Bytes: x once, data once. Bound by memory. All threads of a block share a row, `batch` rows at a time: a thread holds
 // the same columns of every row, so that their maxima stay in its registers until the group or the block's share of
-// rows ends.
+// rows ends. The next `stages` batches are on their way to shared memory meanwhile, each thread's eights to places of
+// its own: nobody else reads them, so that no barrier is between a copy and its use.
 #pragma once
 
 #include "gpu/eight.hpp"
@@ -34,12 +35,19 @@ struct RowsAndPeaksKernel {
     using Params = RowsAndPeaksParams;
     static constexpr int threads = 256;
     static constexpr int units = threads / unit;
-    static constexpr int batch = vectors >= 8 ? 1 : (vectors == 1 ? 4 : 2) / In::pieces;
-    static constexpr int blocks_per_core = In::words == 4 ? (vectors < 3 ? 4 : 3) : vectors < 8 ? 2 : 1;
+    static constexpr int batch = vectors >= 4 ? 1 : (vectors == 1 ? 4 : 2) / In::pieces;
+    static constexpr int stages = batch == 1 ? 3 : 2;
+    static constexpr int blocks_per_core = In::words == 4 ? (vectors < 3   ? 4
+                                                             : vectors < 8 ? 3
+                                                                           : 2)
+                                           : vectors < 8  ? 2
+                                                          : 1;
     static constexpr int reach = threads * 8 * vectors;  // columns of the longest row
     static constexpr int pairs = (batch + 1) / 2;        // rows are folded two by two
 
     struct Shared {
+        Vec16 landing[static_cast<u32>(stages)][static_cast<u32>(batch)][static_cast<u32>(vectors)]
+                     [static_cast<u32>(In::pieces)][threads];
         alignas(16) u32 peak[2][static_cast<u32>(2 * pairs)][units];  // a row's, f32 bits, by unit
         alignas(16) typename In::Element column_peak[threads * 8];
         i64 group;
@@ -56,20 +64,22 @@ struct RowsAndPeaksKernel {
         }
         t.barrier();
         i64 group = t.load_shared(&s.group);
-        int turn = 0;
         for (i64 row = first; row < last; ++group) {
             const i64 position = t.load(&p.plan.group[group].position),
                       end = position + t.load(&p.plan.group[group].rows);
             if (end <= row) continue;
             const i64 stop = end < last ? end : last;
-            if (static_cast<GroupOrder>(t.load(&p.plan.group[group].order)) == GroupOrder::fused) {
-                row = stop;  // the tiles do it all
-                continue;
-            }
             const i64 begin = t.load(&p.plan.group[group].begin);
+            const i64 local = begin + row - position;  // within the group's matrix
+            const i32 count = static_cast<i32>(stop - row);
             Magnitudes<In> peaks[static_cast<u32>(vectors)]{};
-            for (; row < stop; row += batch, turn ^= 1)
-                cast(t, p, s, turn, group, begin + row - position, static_cast<i32>(stop - row), peaks);
+            OCTET_UNROLL
+            for (int stage = 0; stage < stages; ++stage)
+                fetch(t, p, s, stage, group, local + stage * batch, count - stage * batch);
+            u32 turn = 0;
+            OCTET_ROLLED
+            for (i32 done = 0; done < count; done += batch, ++turn)
+                cast(t, p, s, turn, group, local + done, count - done, peaks);
             row = stop;
             if (group < p.groups) hand_in(t, p, s, group, peaks);
         }
@@ -79,16 +89,57 @@ struct RowsAndPeaksKernel {
 private:
     OCTET_GPU static i32 column_of(int thread, int j) { return (thread + j * threads) * 8; }
 
-    // `count` rows from `row` of the group's matrix on, or a batch of them where there are more.
+    // Sends for `count` rows from `row` of the group's matrix on, or for a batch of them where there are more.
     template <class Thread>
-    OCTET_GPU static void cast(Thread& t, const Params& p, Shared& s, int turn, i64 group, i64 row, i32 count,
-                               Magnitudes<In> (&peaks)[static_cast<u32>(vectors)]) {
+    OCTET_GPU static void fetch(Thread& t, const Params& p, Shared& s, int stage, i64 group, i64 row, i32 count) {
         const auto* from = static_cast<const typename In::Element*>(p.x) + group * p.x_stride[0] + row * p.x_stride[1];
+        OCTET_UNROLL
+        for (int b = 0; b < batch; ++b, from += p.x_stride[1]) OCTET_UNROLL
+        for (int j = 0; j < vectors; ++j) {
+            const i32 column = column_of(t.thread(), j);
+            if (b >= count || column >= p.columns) continue;
+            const bool whole = p.aligned && column + 8 <= p.columns;
+            Eight<In> some;
+            if (!whole) some = load_some<In>(t, from + column, p.columns - column);
+            OCTET_UNROLL
+            for (int piece = 0; piece < In::pieces; ++piece) {
+                Vec16* to = &s.landing[stage][b][j][piece][t.thread()];
+                if (whole) {
+                    t.copy_async(to, from + column + piece * (8 / In::pieces));
+                } else {
+                    Vec16 v;
+                    OCTET_UNROLL
+                    for (int i = 0; i < 4; ++i) v.word[i] = some.word[piece * 4 + i];
+                    t.store_shared(to, v);
+                }
+            }
+        }
+        t.commit_copies();
+    }
+
+    template <class Thread>
+    OCTET_GPU static Eight<In> landed(Thread& t, const Params& p, Shared& s, int stage, int b, int j, i32 count) {
+        if (b >= count || column_of(t.thread(), j) >= p.columns) return zero_eight<In>();
+        Eight<In> x;
+        OCTET_UNROLL
+        for (int piece = 0; piece < In::pieces; ++piece) {
+            const Vec16 v = t.load_shared(&s.landing[stage][b][j][piece][t.thread()]);
+            OCTET_UNROLL
+            for (int i = 0; i < 4; ++i) x.word[piece * 4 + i] = v.word[i];
+        }
+        return x;
+    }
+
+    // Casts a batch that was sent for, of the `count` rows from `row` on, and sends for the one `stages` further on.
+    template <class Thread>
+    OCTET_GPU static void cast(Thread& t, const Params& p, Shared& s, u32 turn, i64 group, i64 row, i32 count,
+                               Magnitudes<In> (&peaks)[static_cast<u32>(vectors)]) {
+        const int stage = static_cast<int>(turn % stages);
+        t.template await_copies<stages - 1>();
         Eight<In> x[static_cast<u32>(batch)][static_cast<u32>(vectors)];
         OCTET_UNROLL
         for (int b = 0; b < batch; ++b) OCTET_UNROLL
-        for (int j = 0; j < vectors; ++j)
-            x[b][j] = load(t, p, from + b * p.x_stride[1], column_of(t.thread(), j), b < count);
+        for (int j = 0; j < vectors; ++j) x[b][j] = landed(t, p, s, stage, b, j, count);
         u32 row_peak[static_cast<u32>(2 * pairs)] = {};
         OCTET_UNROLL
         for (int b = 0; b < batch; ++b) OCTET_UNROLL
@@ -103,8 +154,9 @@ private:
             peaks_of_two<In, unit>(t, row_peak[2 * pair], row_peak[2 * pair + 1], two);
             if (t.thread() % unit > 1) continue;
             const int mine = t.thread() % unit;
-            t.store_shared(&s.peak[turn][2 * pair + mine][t.thread() / unit], mine ? two[1] : two[0]);
+            t.store_shared(&s.peak[turn % 2][2 * pair + mine][t.thread() / unit], mine ? two[1] : two[0]);
         }
+        fetch(t, p, s, stage, group, row + stages * batch, count - stages * batch);
         t.barrier();  // one a batch: turns alternate between two halves
         u8* data = p.data + group * p.data_stride[0] + row * p.data_stride[1];
         OCTET_UNROLL
@@ -113,7 +165,7 @@ private:
             u32 peak = 0;
             OCTET_UNROLL
             for (int half = 0; half < units / 4; ++half) {
-                const Vec16 some = t.load_shared(reinterpret_cast<const Vec16*>(s.peak[turn][b]) + half);
+                const Vec16 some = t.load_shared(reinterpret_cast<const Vec16*>(s.peak[turn % 2][b]) + half);
                 OCTET_UNROLL
                 for (int w = 0; w < 4; ++w) peak = some.word[w] > peak ? some.word[w] : peak;
             }
@@ -126,13 +178,6 @@ private:
                                 p.columns - column);
             }
         }
-    }
-
-    template <class Thread>
-    OCTET_GPU static Eight<In> load(Thread& t, const Params& p, const typename In::Element* x, i32 column, bool mine) {
-        if (mine && column + 8 <= p.columns && p.aligned) return load_eight<In, Reuse::normal>(t, x + column);
-        if (mine && column < p.columns) return load_some<In>(t, x + column, p.columns - column);
-        return zero_eight<In>();
     }
 
     // Through shared memory, so that neighbouring threads fold neighbouring columns.

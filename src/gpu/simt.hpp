@@ -1,5 +1,5 @@
-// What a portable GPU kernel may use: threads, shuffles, a block barrier, shared memory, 16-byte accesses, order-free
-// atomics and 8-bit converts. A kernel is a struct
+// What a portable GPU kernel may use: threads, shuffles, a block barrier, shared memory, 16-byte accesses, copies to
+// shared memory that are awaited later, order-free atomics and 8-bit converts. A kernel is a struct
 //
 //     struct Kernel {
 //         static constexpr int threads = 256;

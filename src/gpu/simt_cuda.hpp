@@ -57,6 +57,20 @@ struct CudaThread {
         }
         return v;
     }
+    // 16 bytes to shared memory, past the registers. They are there for the thread that asked, once it has awaited
+    // them.
+    OCTET_GPU static void copy_async(Vec16* to_shared, const void* from) {
+        asm volatile(
+            "cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(static_cast<u32>(__cvta_generic_to_shared(to_shared))),
+            "l"(__cvta_generic_to_global(from))
+            : "memory");
+    }
+    OCTET_GPU static void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+    // Waits for the copies of all commits but the last `later`.
+    template <int later>
+    OCTET_GPU static void await_copies() {
+        asm volatile("cp.async.wait_group %0;" ::"n"(later) : "memory");
+    }
     OCTET_GPU static void store16(void* to, Vec16 v) {
         __stcs(static_cast<uint4*>(to), make_uint4(v.word[0], v.word[1], v.word[2], v.word[3]));
     }

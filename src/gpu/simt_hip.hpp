@@ -50,6 +50,11 @@ struct HipThread {
             v = *words;
         return {{v[0], v[1], v[2], v[3]}};
     }
+    // gfx942 copies no 16 bytes past its registers: a load, and a store once they are there.
+    OCTET_GPU static void copy_async(Vec16* to_shared, const void* from) { *to_shared = load16(from); }
+    OCTET_GPU static void commit_copies() {}
+    template <int later>
+    OCTET_GPU static void await_copies() {}
     OCTET_GPU static void store16(void* to, Vec16 v) {
         __builtin_nontemporal_store(Words4{v.word[0], v.word[1], v.word[2], v.word[3]}, static_cast<Words4*>(to));
     }

@@ -1,4 +1,5 @@
-// Quantizes 128 x 128 tiles of x along their columns (transposed), and along their rows too where both are wanted.
+// Quantizes 128 x 128 tiles of x along their columns (transposed), and along their rows too where both are wanted and
+// scales stay within a tile.
 //
 //   tokens   x[M, K] in groups of rows     column data [K, P], row data [M, K]
 //   weights  w[E, N, K], a group an expert column data [E, K, N], row data [E, N, K]
@@ -54,8 +55,6 @@ struct TileParams {
     u32 column_tiles = 0;    // of both operands
     u32 lead = 1;            // of split groups (plan.hpp)
     u32 neighbours = 0;      // tiles of a slab that may exchange maxima directly
-    i32 given = 0;           // 1: column_amax holds the maxima of the columns of groups that are not fused
-    i32 waits = 0;           // 1: tiles wait for each other
     Plan plan;
 };
 
@@ -70,7 +69,7 @@ struct TilesKernel {
     static constexpr int units = threads / unit;
     static constexpr bool mx = scales == TileScales::run32;
     static constexpr bool exchanges = scales == TileScales::slab;
-    static constexpr bool both_ways = exchanges && with_rows;
+    static_assert(!(exchanges && with_rows), "rows with a scale each are another kernel's");
     static constexpr int blocks_down = mx ? tile / 32 : 1;
 
     static constexpr int most_neighbours = 32;
@@ -83,7 +82,6 @@ struct TilesKernel {
         counted,   // it waits for the count of them
         first,     // of a split slab
         second,
-        given,
     };
 
     struct Tile {
@@ -103,8 +101,6 @@ struct TilesKernel {
         Vec16 transposed[tile][8];                                    // a column's 128 rows, in 16-row pieces
         typename In::Element column_peak[units][tile];                // a unit's 16 rows
         typename In::Element slab_peak[exchanges ? units : 1][tile];  // some tiles of the slab
-        typename In::Element row_peak[both_ways ? units : 1][tile];   // some tiles of the same rows
-        float row_scale[both_ways ? tile : 1];
         float column_scale[static_cast<u32>(blocks_down)][tile];
         float square_scale;
         u32 unit_peak[units];
@@ -128,7 +124,7 @@ struct TilesKernel {
             if (none) return;
             t.barrier();
             if (t.thread() == 0) {  // while the elements are on their way
-                item = exchanges && p.waits ? item + t.blocks() : t.blocks() + t.atomic_add(p.plan.ticket, 1u);
+                item = exchanges ? item + t.blocks() : t.blocks() + t.atomic_add(p.plan.ticket, 1u);
                 decode(t, p, item, s.work[turn ^ 1]);
             }
             stores = cast(t, p, s, t.borrow_shared(&at), place_of(t), x);
@@ -166,8 +162,7 @@ private:
         if constexpr (exchanges) {
             const u32 down = t.load(&group->row_tiles);
             const auto order = static_cast<GroupOrder>(t.load(&group->order));
-            if (p.given) kind = Visit::given;
-            if (!with_rows && order != GroupOrder::once) {
+            if (order != GroupOrder::once) {
                 column_tile = local / down;  // a slab's tiles one after another
                 row_tile = local % down;
             }
@@ -206,8 +201,7 @@ private:
         find_scales(t, p, s, at, me, x);
         t.barrier();
         if (exchanges && at.kind == Visit::first) return false;
-        if (with_rows && (!exchanges || at.kind == Visit::exchange))
-            cast_rows(t, p, s, p.operand[at.operand], at, me, x);
+        if constexpr (with_rows) cast_rows(t, p, s, p.operand[at.operand], at, me, x);
         if (!p.operand[at.operand].columns_wanted || at.group >= p.groups) return false;
         cast_columns(t, s, place_of(t), x);
         return true;
@@ -222,8 +216,6 @@ private:
             scale_square(t, p, s, o, at, x);
         } else {
             if (!exchanges || at.kind < Visit::second) find_column_peaks(t, s.column_peak, me, x);
-            if constexpr (both_ways)
-                if (at.kind == Visit::exchange) publish_rows(t, p, at, me, x);
             t.barrier();
             if constexpr (exchanges) {
                 if (at.kind == Visit::exchange) exchange(t, p, s, at, me);
@@ -242,40 +234,14 @@ private:
         return (row_tile * p.column_tiles + column_tile) * peak_vectors;
     }
 
-    // Leaves the slab's maxima in s.slab_peak, and those of the tile's rows in s.row_peak.
+    // Leaves the slab's maxima in s.slab_peak.
     template <class Thread>
     OCTET_GPU static void exchange(Thread& t, const Params& p, Shared& s, const Tile& at, const Place& me) {
         publish(t, p, s.column_peak, at.peaks + peaks_of(p, at.row_tile, 0), me);
         Magnitudes<In> peaks{};
         gather(t, p.plan.tile_peaks + at.peaks, peaks_of(p, 1, 0), at.slab_items, me, peaks);
         store_column_peaks(t, s.slab_peak, me, peaks);
-        if constexpr (both_ways) {
-            const Vec16* rows = p.plan.row_peaks + first_row_peaks(p, at);
-            peaks = {};
-            for (u32 first = 0; first < p.column_tiles; first += most_neighbours)
-                gather(t, rows + first * peak_vectors, peak_vectors, p.column_tiles - first, me, peaks);
-            store_column_peaks(t, s.row_peak, me, peaks);
-        }
         t.barrier();
-    }
-
-    OCTET_GPU static i64 first_row_peaks(const Params& p, const Tile& at) {
-        return at.peaks + peaks_of(p, at.row_tile, 0) - at.column0 / tile * peak_vectors;
-    }
-
-    // The maxima of the tile's rows, two to a word where they are bf16.
-    template <class Thread>
-    OCTET_GPU static void publish_rows(Thread& t, const Params& p, const Tile& at, const Place& me,
-                                       const Eight<In> (&x)[8]) {
-        u32* to = p.plan.row_peaks[at.peaks + peaks_of(p, at.row_tile, 0)].word;
-        OCTET_UNROLL
-        for (int j = 0; j < 8; j += 2) {
-            u32 two[2];  // f32 bits
-            peaks_of_two<In, 16>(t, fold_across(t, magnitudes_of(x[j])), fold_across(t, magnitudes_of(x[j + 1])), two);
-            if (In::words == 4 && me.c == j) t.publish(to + row_of(me, j) / 2, two[1] | two[0] >> 16 | mark);
-            if (In::words == 8 && me.c / 2 == j / 2)
-                t.publish(to + row_of(me, me.c), (me.c % 2 ? two[1] : two[0]) | mark);
-        }
     }
 
     template <class Thread>
@@ -411,16 +377,6 @@ private:
     OCTET_GPU static void scale_columns(Thread& t, const Params& p, Shared& s, const TileOperand& o, const Tile& at,
                                         const Place& me) {
         const int thread = me.thread;
-        if constexpr (both_ways) {
-            if (thread >= tile && at.kind == Visit::exchange) {
-                const i32 row = at.row0 + thread - tile;
-                const bool wanted = row < at.rows && at.column0 == 0;
-                const u32 peak = column_peak(t, s.row_peak, thread - tile, 0, units);
-                t.store_shared(
-                    &s.row_scale[thread - tile],
-                    make_scale<Codec, false>(t, peak, p.rule, p.row_scale, wanted, at.group, at.begin + row, 0));
-            }
-        }
         if (thread >= tile) return;
         constexpr int reduction = mx ? 32 : tile;  // rows that share a scale, within the tile
         u32 codes = 0;                             // mx: the tile's four of a column, one store where they lie together
@@ -502,8 +458,6 @@ private:
             float scale;
             if constexpr (scales == TileScales::square) {
                 scale = t.load_shared(&s.square_scale);
-            } else if constexpr (both_ways) {
-                scale = t.load_shared(&s.row_scale[row_of(me, j)]);
             } else {
                 if (j % 2 == 0)
                     peaks_of_two<In, lanes>(t, fold_across(t, magnitudes_of(x[j])),

@@ -13,14 +13,13 @@ namespace octet::gpu {
 // What one call needs at most.
 struct WorkspaceSize {
     i64 groups, slabs, column_words, peak_vectors;
-    int directions = 1;  // that tiles exchange maxima along
 
     static constexpr i64 align(i64 bytes) { return round_up(bytes, 256); }
     constexpr i64 group_bytes() const { return align((groups + 1) * static_cast<i64>(sizeof(Group))); }
     constexpr i64 item_bytes() const { return align((groups + 2) * 4); }
     constexpr i64 bytes() const {
         return group_bytes() + item_bytes() + align(4) + align(slabs * 4) + align(column_words * 4) +
-               directions * align(peak_vectors * 16);
+               align(peak_vectors * 16);
     }
 };
 
@@ -33,10 +32,7 @@ constexpr WorkspaceSize columns_workspace(i64 rows, i64 columns, i64 column_tile
     return {groups, groups * column_tiles, groups * columns, row_tiles * column_tiles * 8 * element_bytes};
 }
 // One scale a column of a group, and one a row.
-constexpr WorkspaceSize pair_workspace(i64 rows, i64 columns, i64 groups, i64 element_bytes) {
-    const WorkspaceSize size = columns_workspace(rows, columns, ceil_div(columns, 128), groups, element_bytes);
-    return {groups, 0, size.column_words, size.peak_vectors, 2};
-}
+constexpr WorkspaceSize pair_workspace(i64 columns, i64 groups) { return {groups, 0, groups * columns, 0}; }
 
 inline Plan place_plan(const WorkspaceSize& size, void* memory) {
     auto* at = static_cast<unsigned char*>(memory);
@@ -52,7 +48,6 @@ inline Plan place_plan(const WorkspaceSize& size, void* memory) {
     plan.arrived = reinterpret_cast<u32*>(take(WorkspaceSize::align(size.slabs * 4)));
     plan.column_amax = reinterpret_cast<u32*>(take(WorkspaceSize::align(size.column_words * 4)));
     plan.tile_peaks = reinterpret_cast<Vec16*>(take(WorkspaceSize::align(size.peak_vectors * 16)));
-    plan.row_peaks = reinterpret_cast<Vec16*>(size.directions == 2 ? take(0) : nullptr);
     return plan;
 }
 

@@ -16,6 +16,7 @@
 #include <sstream>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "emulator/fiber.hpp"
@@ -49,6 +50,9 @@ struct Lane {
     std::uint32_t shuffle_value = 0, shuffle_result = 0;
     int shuffle_mask = 0;
     std::source_location barrier_place{};
+    std::deque<std::pair<Vec16*, const void*>> copies;  // to shared memory, on their way
+    std::deque<std::size_t> commits;                    // copies of each
+    std::size_t uncommitted = 0;
     const u32* waits_for = nullptr;
     u32 wait_count = 0;  // to be reached, or
     u32 wait_mark = 0;   // to be set in four words
@@ -117,6 +121,31 @@ public:
     template <Reuse = Reuse::normal>
     Vec16 load16(const void* from) {
         return wide_load<Vec16>(from);
+    }
+    // A copy arrives when it is awaited and no sooner, so that a kernel cannot do without the wait.
+    void copy_async(Vec16* to_shared, const void* from) {
+        check_alignment(from, sizeof(Vec16), "copy");
+        touch(to_shared, sizeof(Vec16), true);
+        const auto offset = reinterpret_cast<std::byte*>(to_shared) - block_.shared;
+        for (std::size_t i = 0; i < sizeof(Vec16); ++i) block_.shadow[static_cast<std::size_t>(offset) + i].writer = -1;
+        lane_.copies.emplace_back(to_shared, from);
+        ++lane_.uncommitted;
+    }
+    void commit_copies() {
+        lane_.commits.push_back(lane_.uncommitted);
+        lane_.uncommitted = 0;
+    }
+    template <int later>
+    void await_copies() {
+        while (lane_.commits.size() > static_cast<std::size_t>(later)) {
+            for (std::size_t i = 0; i < lane_.commits.front(); ++i) {
+                const auto [to, from] = lane_.copies.front();
+                touch(to, sizeof(Vec16), true);
+                std::memcpy(to, from, sizeof(Vec16));
+                lane_.copies.pop_front();
+            }
+            lane_.commits.pop_front();
+        }
     }
     void store16(void* to, Vec16 v) { wide_store(to, v); }
     void store8(void* to, Vec8 v) { wide_store(to, v); }
@@ -384,6 +413,9 @@ void launch(i64 blocks, const typename Kernel::Params& params, int width, int to
                 lane.block = &block;
                 lane.thread = i;
                 lane.state = State::ready;
+                lane.copies.clear();
+                lane.commits.clear();
+                lane.uncommitted = 0;
                 lane.fiber.start(&detail::enter, &lane);
             }
         }

@@ -15,7 +15,7 @@ struct ProbeKernel {
     static constexpr int threads = 128;
     using Params = emulator::Params;
     struct Shared {
-        u32 value[128];
+        alignas(16) u32 value[128];
     };
     template <class T>
     static void run(T& t, const Params& p, Shared& s) {
@@ -63,6 +63,20 @@ struct ProbeKernel {
                 t.barrier();
                 break;
             case 8: t.load16(reinterpret_cast<const unsigned char*>(p.out) + 4); break;
+            case 10:  // sound: a copy of its own, awaited
+            case 11:  // the second copy is not awaited
+                if (me >= 2) break;
+                for (int i = 0; i < 2; ++i) {
+                    t.copy_async(reinterpret_cast<Vec16*>(s.value) + 2 * me + i, p.out + 4 * i);
+                    t.commit_copies();
+                }
+                if (p.which == 10)
+                    t.template await_copies<0>();
+                else
+                    t.template await_copies<1>();
+                t.load_shared(&s.value[8 * me]);
+                t.load_shared(&s.value[8 * me + 4]);
+                break;
             default:  // blocks wait for each other
                 if (me == 0) {
                     t.signal(p.out);
@@ -118,6 +132,11 @@ TEST_P(Emulator, ReportsWaitsWithoutEnd) {
 }
 
 TEST_P(Emulator, ReportsMisalignedAccess) { EXPECT_NE(error_of(8, GetParam()).find("aligned"), std::string::npos); }
+
+TEST_P(Emulator, ReportsReadsOfCopiesOnTheirWay) {
+    EXPECT_EQ(error_of(10, GetParam()), "");
+    EXPECT_NE(error_of(11, GetParam()).find("nobody wrote"), std::string::npos);
+}
 
 TEST_P(Emulator, RunsBlocksThatWaitForEachOther) { EXPECT_EQ(error_of(9, GetParam()), ""); }
 

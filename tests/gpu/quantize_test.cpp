@@ -154,7 +154,7 @@ struct Case {
         QuantizerTuning tuning;
         tuning.rows_vectors = one_of(random, {2, 4, 8});
         tuning.fused_share = one_of(random, {0, 1, 2, 3});
-        tuning.fused_pair_columns = one_of(random, {0, 16, 16});
+        tuning.tall_rows = one_of(random, {0, 1 << 30});
         tuning.short_groups = one_of(random, {0, 20, 512});
         tuning.pair_rows = one_of(random, {1, 32});
         tuning.neighbours = one_of(random, {0, 2, 32, 32});

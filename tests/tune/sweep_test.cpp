@@ -147,7 +147,7 @@ TEST(Spaces, StartFromTheKernelsDefaults) {
     const gpu::QuantizerTuning tuning;
     const std::map<std::string, std::int64_t> defaults = {{"rows_vectors", tuning.rows_vectors},
                                                           {"fused_share", tuning.fused_share},
-                                                          {"fused_pair_columns", tuning.fused_pair_columns},
+                                                          {"tall_rows", tuning.tall_rows},
                                                           {"tile_blocks", tuning.tile_blocks},
                                                           {"swiglu_vectors", tuning.swiglu_vectors}};
     EXPECT_FALSE(spaces().empty());

@@ -116,8 +116,7 @@ void unswizzle_group_scales(ConstTensorView blocked, Groups groups, TensorView s
 std::size_t token_workspace_bytes(std::int64_t tokens, std::int64_t features, std::int64_t groups) {
     const std::int64_t widest = bytes_of(Format::f32);
     const auto columns = gpu::columns_workspace(tokens, features, ceil_div(features, 128) + 1, groups, widest);
-    const auto pair = gpu::pair_workspace(tokens, features, groups, widest);
-    return static_cast<std::size_t>(std::max(columns.bytes(), pair.bytes()));
+    return static_cast<std::size_t>(columns.bytes());  // a pair needs less
 }
 
 std::size_t weight_workspace_bytes(std::int64_t experts, std::int64_t n, std::int64_t k) {
