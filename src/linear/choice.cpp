@@ -16,11 +16,11 @@ const StepRates sm90_rates = {
     .blockwise = 1150,
     .mx = 240,
     .rows = 0.93,
-    .columns = 0.65,
-    .pair = 0.53,
-    .weights_along_k = 0.94,
-    .weights_along_n = 0.68,
-    .weights_both = 0.56,
+    .columns = 0.64,
+    .pair = 0.55,
+    .weights_along_k = 0.93,
+    .weights_along_n = 0.67,
+    .weights_both = 0.58,
     .launch_us = 3,
 };
 
