@@ -105,7 +105,7 @@ private:
 // Scratch that layers which run one after the other share.
 struct LinearWorkspace {
     QuantizedTensor activation_rows{}, gradient_rows{}, gradient_columns{};
-    ReusedTensor quantizers{};  // what the quantizers of a GPU work in
+    ReusedTensor scratch{};  // what the quantizers and the mxfp8 products of a GPU work in
 };
 
 // A cast is one visit of a tensor by a quantizer, whether it writes one orientation or two.

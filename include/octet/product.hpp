@@ -43,6 +43,11 @@ struct ProductOptions {
     Accumulation accumulation = Accumulation::promoted;  // the CPU always accumulates in f32
 };
 
+// The workspace that a product works in on a device, of its two operands. 0 but for mxfp8 on a GPU. A product whose
+// Execution has less takes it from the stream's memory pool.
+std::size_t product_workspace_bytes(const Operand& tokens, const Operand& weights);
+std::size_t wgrad_workspace_bytes(const Operand& dy, const Operand& a);
+
 // The output is bf16 or f32. Rows that no group owns are left as they are.
 void grouped_forward(const Operand& a, const Operand& w, Groups groups, TensorView y,
                      const ProductOptions& options = {}, const Execution& on = {});

@@ -4,6 +4,7 @@
 
 #include "cuda/launch/product.hpp"
 #include "cuda/launch/product_generic.hpp"
+#include "cuda/launch/product_tensor_map.hpp"
 #include "octet/error.hpp"
 
 namespace octet::cuda {
@@ -224,25 +225,71 @@ std::optional<WeightGradientProduct> hopper_wgrad(const Operand& dy, const Opera
     return product;
 }
 
+// What the Hopper kernel works in: the caller's memory where that is enough, otherwise of the stream's memory pool.
+class Workspace {
+public:
+    Workspace(std::size_t bytes, const Execution& on)
+        : memory_(on.workspace), stream_(static_cast<cudaStream_t>(on.stream)) {
+        if (bytes == 0 || (on.workspace != nullptr && on.workspace_bytes >= bytes)) return;
+        check_cuda(cudaMallocAsync(&own_, bytes, stream_), "cudaMallocAsync of a workspace");
+        memory_ = own_;
+    }
+    Workspace(const Workspace&) = delete;
+    ~Workspace() {
+        if (own_ != nullptr) cudaFreeAsync(own_, stream_);
+    }
+    void* memory() const { return memory_; }
+
+private:
+    void *memory_, *own_ = nullptr;
+    cudaStream_t stream_;
+};
+
 }  // namespace
+
+std::size_t product_workspace_bytes(const Operand& tokens, const Operand& weights) {
+    TokenGroupedProduct product;
+    product.recipe = recipe_of(tokens, weights).value_or(ProductRecipe::bf16);
+    product.m = tokens.data().size(0);
+    product.n = weights.data().size(1);
+    product.k = weights.data().size(2);
+    product.e = weights.data().size(0);
+    return workspace_bytes(product);
+}
+
+std::size_t wgrad_workspace_bytes(const Operand& dy, const Operand& a) {
+    WeightGradientProduct product;
+    product.recipe = recipe_of(dy, a).value_or(ProductRecipe::bf16);
+    product.n = dy.data().size(0);
+    product.k = a.data().size(0);
+    product.dy_padded = dy.data().size(1);
+    product.a_padded = a.data().size(1);
+    return workspace_bytes(product);
+}
 
 void grouped_rows(const Operand& x, const Operand& w, Groups groups, TensorView y, const ProductOptions& options,
                   const Execution& on) {
     if (x.data().size(0) == 0) return;
     const auto stream = static_cast<cudaStream_t>(on.stream);
-    if (const auto product = hopper_rows(x, w, groups, y, options))
+    if (auto product = hopper_rows(x, w, groups, y, options)) {
+        const Workspace workspace(workspace_bytes(*product), on);
+        product->workspace = workspace.memory();
         launch(*product, stream);
-    else
+    } else {
         launch(generic_rows(x, w, groups, y, options), stream);
+    }
 }
 
 void grouped_wgrad(const Operand& dy, const Operand& a, Groups groups, std::int64_t alignment, TensorView dw,
                    const ProductOptions& options, const Execution& on) {
     const auto stream = static_cast<cudaStream_t>(on.stream);
-    if (const auto product = hopper_wgrad(dy, a, groups, alignment, dw, options))
+    if (auto product = hopper_wgrad(dy, a, groups, alignment, dw, options)) {
+        const Workspace workspace(workspace_bytes(*product), on);
+        product->workspace = workspace.memory();
         launch(*product, stream);
-    else
+    } else {
         launch(generic_wgrad(dy, a, groups, alignment, dw, options), stream);
+    }
 }
 
 }  // namespace octet::cuda

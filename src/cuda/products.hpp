@@ -7,6 +7,9 @@
 
 namespace octet::cuda {
 
+std::size_t product_workspace_bytes(const Operand& tokens, const Operand& weights);
+std::size_t wgrad_workspace_bytes(const Operand& dy, const Operand& a);
+
 void grouped_rows(const Operand& x, const Operand& w, Groups groups, TensorView y, const ProductOptions& options,
                   const Execution& on);
 void grouped_wgrad(const Operand& dy, const Operand& a, Groups groups, std::int64_t alignment, TensorView dw,

@@ -68,7 +68,7 @@ void GroupedLinear::check_activation(const char* what, const ConstTensorView& x,
 
 namespace {
 
-// A quantizer's Execution with a workspace of `bytes`, unless the caller brought one or none is needed.
+// An Execution with a workspace of `bytes`, unless the caller brought one or none is needed.
 Execution with_workspace(Execution on, ReusedTensor& memory, Device device, std::size_t bytes) {
     if (on.workspace != nullptr || bytes == 0) return on;
     on.workspace = memory.reshape(Format::e8m0, {static_cast<std::int64_t>(bytes)}, device).data;
@@ -93,7 +93,7 @@ void GroupedLinear::cache_weights(const StepChoice& choice, LinearWorkspace& wor
             along_n_.reshape_weights(options, shape_.experts, shape_.in_features, shape_.out_features, weights_.device);
     const std::size_t scratch =
         weight_workspace_bytes(weights_.device, shape_.experts, shape_.out_features, shape_.in_features);
-    const Execution quantize_on = with_workspace(on, workspace.quantizers, weights_.device, scratch);
+    const Execution quantize_on = with_workspace(on, workspace.scratch, weights_.device, scratch);
     timed(report_.cast_seconds, [&] { quantize_weights(weights_, options, forward, dgrad, quantize_on); });
     ++report_.weight_casts;
     along_k_cached_ = along_k_cached_ || along_k;
@@ -105,7 +105,7 @@ void GroupedLinear::cast_tokens(ConstTensorView x, Groups groups, std::int64_t a
                                 const QuantizeOptions& options, QuantizedView rows, QuantizedView columns,
                                 LinearWorkspace& workspace, const Execution& on) {
     const std::size_t scratch = token_workspace_bytes(x.device, x.size(0), x.size(1), groups.count);
-    const Execution quantize_on = with_workspace(on, workspace.quantizers, x.device, scratch);
+    const Execution quantize_on = with_workspace(on, workspace.scratch, x.device, scratch);
     timed(report_.cast_seconds, [&] {
         if (columns.data.null()) {
             quantize_rows(x, options, rows, quantize_on);
@@ -152,7 +152,10 @@ void GroupedLinear::forward(ConstTensorView a, Groups groups, TensorView y, Line
         ++report_.activation_casts;
     }
     const ProductOptions options{Update::overwrite, recipe_.accumulation};
-    timed(report_.product_seconds, [&] { grouped_forward(left, right, groups, y, options, on); });
+    timed(report_.product_seconds, [&] {
+        grouped_forward(left, right, groups, y, options,
+                        with_workspace(on, workspace.scratch, a.device, product_workspace_bytes(left, right)));
+    });
 
     if (kept == nullptr) return;
     kept->tokens_ = tokens;
@@ -203,11 +206,13 @@ void GroupedLinear::backward(ConstTensorView dy, Groups groups, const LinearKept
     timed(report_.product_seconds, [&] {
         if (wants_da) {
             const Operand w = cast_rows ? along_n_.operand() : Operand(weights_);
-            grouped_dgrad(rows, w, groups, da, {Update::overwrite, recipe_.accumulation}, on);
+            grouped_dgrad(rows, w, groups, da, {Update::overwrite, recipe_.accumulation},
+                          with_workspace(on, workspace.scratch, dy.device, product_workspace_bytes(rows, w)));
         }
         if (wants_dw) {
             const Operand a = wgrad_in_8_bits() ? kept.columns_.operand() : Operand(kept.borrowed_);
-            grouped_wgrad(columns, a, groups, alignment, dw, {update, recipe_.accumulation}, on);
+            grouped_wgrad(columns, a, groups, alignment, dw, {update, recipe_.accumulation},
+                          with_workspace(on, workspace.scratch, dy.device, wgrad_workspace_bytes(columns, a)));
         }
     });
 }

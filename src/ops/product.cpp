@@ -155,6 +155,20 @@ void check_columns(const char* what, const Operand& x, const Groups& groups, std
 
 }  // namespace
 
+std::size_t product_workspace_bytes([[maybe_unused]] const Operand& tokens, [[maybe_unused]] const Operand& weights) {
+#if OCTET_HAVE_CUDA
+    if (tokens.data().device.kind == DeviceKind::cuda) return cuda::product_workspace_bytes(tokens, weights);
+#endif
+    return 0;
+}
+
+std::size_t wgrad_workspace_bytes([[maybe_unused]] const Operand& dy, [[maybe_unused]] const Operand& a) {
+#if OCTET_HAVE_CUDA
+    if (dy.data().device.kind == DeviceKind::cuda) return cuda::wgrad_workspace_bytes(dy, a);
+#endif
+    return 0;
+}
+
 void grouped_forward(const Operand& a, const Operand& w, Groups groups, TensorView y, const ProductOptions& options,
                      const Execution& on) {
     check_weights("a", a, w);

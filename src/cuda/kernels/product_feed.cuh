@@ -43,7 +43,7 @@ __device__ __forceinline__ void load_slot(ProductStorage<Config>& storage, const
     // The weights' matrix; tokens have none.
     const int left_batch = Config::reduction == Reduction::along_k && !Config::tokens_left ? task.group : 0;
     const int right_batch = Config::tokens_left ? task.group : 0;
-    ptx::barrier_arrive_expect(arrived, (Config::left_tile + right_lines) * 128);
+    ptx::barrier_arrive_expect(arrived, Config::left_tile * Config::left_line + right_lines * 128);
     if constexpr (Config::left_panels) {
         for (int panel = 0; panel < Config::left_tile / 64; ++panel)
             ptx::tensor_load(left + panel * Config::panel_bytes, maps.left, arrived, task.left_row + panel * 64,
@@ -66,30 +66,6 @@ __device__ __forceinline__ void load_slot(ProductStorage<Config>& storage, const
                 ptx::tensor_load(right + row * 128, maps.right, arrived, right_reduce, task.right_row + row,
                                  right_batch);
         }
-    }
-}
-
-// One thread: asks the copy engine for the 8-bit rows of a slot.
-template <class Config>
-__device__ __forceinline__ void load_raw_slot(ProductStorage<Config>& storage, const OperandMaps& maps,
-                                              const ProductTask& task, int round, int slot) {
-    ptx::Barrier* arrived = &storage.raw.arrived[slot];
-    std::uint8_t* left = storage.raw.slot[slot];
-    std::uint8_t* right = left + Config::left_tile * Config::raw_line;
-    const int left_reduce = task.left_first + round * Config::reduce_tile;
-    const int right_reduce = task.right_first + round * Config::reduce_tile;
-    ptx::barrier_arrive_expect(arrived, (Config::left_tile + task.right_width) * Config::raw_line);
-    ptx::tensor_load(left, maps.left, arrived, left_reduce, task.left_row,
-                     Config::reduction == Reduction::along_k ? task.group : 0);
-    if (task.right_width == Config::right_tile) {
-        constexpr int half = Config::right_tile / 2;
-        ptx::tensor_load(right, maps.right_full, arrived, right_reduce, task.right_row, 0);
-        ptx::tensor_load(right + half * Config::raw_line, maps.right_full, arrived, right_reduce, task.right_row + half,
-                         0);
-    } else {
-        for (int row = 0; row < task.right_width; row += 32)
-            ptx::tensor_load(right + row * Config::raw_line, maps.right, arrived, right_reduce, task.right_row + row,
-                             0);
     }
 }
 
@@ -173,32 +149,77 @@ struct TokenScaleFeeder {
         ptx::copy_words_arrive(arrived);
     }
 };
-struct NoScaleFeeder {
-    __device__ NoScaleFeeder(const ProductParameters&, const ProductTask&) {}
+
+// mx, the same for the left rows' exponents: words of four blocks, with every other slot. Rows and blocks outside the
+// operand, whose elements are zero, get 0.
+template <class Config>
+struct ExponentFeeder {
+    const std::uint8_t* left;  // of this lane's first row
+    int rows, blocks, block;   // rows from there on; blocks of a row; the next slot's first
+    bool words;                // every four blocks are an aligned word
+    int round = 0;
+
+    __device__ ExponentFeeder(const ProductParameters& parameters, const ProductTask& task)
+        : blocks(parameters.scale_blocks), block(task.left_first / 32) {
+        const int row = task.left_row + static_cast<int>(threadIdx.x % 32);
+        const std::int64_t first = Config::reduction == Reduction::along_k
+                                       ? static_cast<std::int64_t>(task.group) * parameters.shape.left_extent
+                                       : 0;
+        left = parameters.left_exponents + (first + row) * blocks;
+        rows = parameters.shape.left_extent - row;
+        words = (reinterpret_cast<std::uintptr_t>(parameters.left_exponents) | blocks | block) % 4 == 0;
+    }
+
+    __device__ __forceinline__ void load(SlotExponents& exponents, ptx::Barrier* arrived) {
+        std::uint32_t* into = exponents.left + threadIdx.x % 32;
+        for (int row = 0; row < Config::left_tile && round % 2 == 0; row += 32) {
+            const std::uint8_t* from = left + static_cast<std::int64_t>(row) * blocks + block;
+            const int valid = row < rows ? blocks - block : 0;
+            if (words)
+                ptx::copy_word(into + row, from, valid > 0);
+            else
+                into[row] = bytes(from, valid);
+        }
+        words ? ptx::copy_words_arrive(arrived) : ptx::barrier_arrive(arrived);
+        ++round;
+        block += 2;
+    }
+
+private:
+    __device__ static std::uint32_t bytes(const std::uint8_t* from, int valid) {
+        std::uint32_t word = 0;
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+            if (i < valid) word |= static_cast<std::uint32_t>(__ldg(from + i)) << (8 * i);
+        return word;
+    }
 };
 
-// Warp 0 of the feeding warpgroup: one lane keeps the copy engine busy; blockwise, all lanes fetch scales.
+struct NoScaleFeeder {
+    __device__ NoScaleFeeder(const ProductParameters&, const ProductTask&) {}
+    __device__ void load(NoScales&, ptx::Barrier*) {}
+};
+
+template <class Config>
+using ScaleFeederOf =
+    std::conditional_t<Config::tokens_left, TokenScaleFeeder<Config>,
+                       std::conditional_t<Config::scaled_blocks, ScaleFeeder<Config>,
+                                          std::conditional_t<Config::decoded, ExponentFeeder<Config>, NoScaleFeeder>>>;
+
+// Warp 0 of the feeding warpgroup: one lane keeps the copy engine busy; all lanes fetch scales that come by slots.
 template <class Config>
 __device__ void feed(ProductStorage<Config>& storage, const OperandMaps& maps, const ProductParameters& parameters) {
     const int lane = static_cast<int>(threadIdx.x % 32);
     TaskReader<Config> tasks{storage};
-    RingPosition<Config::decoded ? Config::raw_slots : Config::slots> position;
+    RingPosition<Config::slots> position;
     while (true) {
         const ProductTask task = tasks.next();
         if (task.blocks < 0) return;
-        std::conditional_t<Config::tokens_left, TokenScaleFeeder<Config>,
-                           std::conditional_t<Config::scaled_blocks, ScaleFeeder<Config>, NoScaleFeeder>>
-            scale_feeder(parameters, task);
+        ScaleFeederOf<Config> scale_feeder(parameters, task);
         for (int round = 0; round < task.blocks; ++round, position.advance()) {
-            if constexpr (Config::decoded) {
-                ptx::barrier_wait(&storage.raw.free[position.slot], position.phase ^ 1);
-                if (lane == 0) load_raw_slot<Config>(storage, maps, task, round, position.slot);
-            } else {
-                ptx::barrier_wait(&storage.tiles_free[position.slot], position.phase ^ 1);
-                if (lane == 0) load_slot<Config>(storage, maps, task, round, position.slot);
-                if constexpr (Config::scaled_blocks)
-                    scale_feeder.load(storage.scales[position.slot], &storage.tiles_arrived[position.slot]);
-            }
+            ptx::barrier_wait(&storage.tiles_free[position.slot], position.phase ^ 1);
+            if (lane == 0) load_slot<Config>(storage, maps, task, round, position.slot);
+            scale_feeder.load(storage.scales[position.slot], &storage.tiles_arrived[position.slot]);
         }
         __syncwarp();
     }

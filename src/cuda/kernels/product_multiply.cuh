@@ -1,6 +1,7 @@
 // The multiplying warpgroups of the Hopper product kernel.
 #pragma once
 
+#include "cuda/kernels/product_decode.cuh"
 #include "cuda/kernels/product_storage.cuh"
 #include "cuda/ptx/warp.cuh"
 #include "cuda/ptx/wgmma.cuh"
@@ -72,6 +73,65 @@ struct Multiplier {
             ptx::wgmma_bf16<Width, Config::left_panels, Config::right_panels, Accumulate>(acc, a, b);
     }
 
+    // mx: issues the products of one block of 32 of a slot, the left rows in registers.
+    template <int Width, bool Accumulate>
+    __device__ __forceinline__ void multiply_block(float (&acc)[Width / 2], const std::uint32_t (&left)[8],
+                                                   int block) const {
+        if constexpr (Accumulate) ptx::wgmma_hold(acc);
+        ptx::wgmma_fence();
+        const std::uint64_t right = k_major_descriptor(storage.right[position.slot]) + block * (64 / 16);
+        ptx::wgmma_bf16<Width, Accumulate>(acc, left, right);
+        ptx::wgmma_bf16<Width, true>(acc, left + 4, right + 32 / 16);
+        ptx::wgmma_commit();
+        ptx::wgmma_hold(acc);
+    }
+
+    // mx: one tile's products; returns the next task. A block is decoded while the products of the one before run.
+    // NOTES: without a branch around any product, or ptxas waits for each of them (C7513).
+    template <int Width>
+    __device__ __forceinline__ ProductTask multiply_decoded(float (&acc)[Width / 2], const ProductTask& task) {
+        LeftDecoder<Config> decoder(half);
+        std::uint32_t first[8], second[8];  // blocks of a slot
+        const auto read_slot = [&](int round) {
+            await_slot(task, round);
+            decoder.read_rows(storage.left[position.slot]);
+            decoder.read_exponents(storage.scales[position.slot].left, round);
+            if (Config::reduction != Reduction::along_k && !has_second_block(task, round)) decoder.keep_first();
+        };
+        read_slot(0);
+        decoder.template decode<0>(first);
+        multiply_block<Width, false>(acc, first, 0);
+        const ProductTask next = tasks.next();
+        decoder.template decode<1>(second);
+        multiply_block<Width, true>(acc, second, 1);
+        for (int round = 1; round < task.blocks; ++round) {
+            const int previous = position.slot;
+            position.advance();
+            read_slot(round);
+            ptx::wgmma_wait<1>();
+            ptx::wgmma_hold(first);
+            decoder.template decode<0>(first);
+            multiply_block<Width, true>(acc, first, 0);
+            ptx::wgmma_wait<1>();
+            ptx::wgmma_hold(second);
+            release(previous);
+            decoder.template decode<1>(second);
+            multiply_block<Width, true>(acc, second, 1);
+        }
+        ptx::wgmma_wait<0>();
+        ptx::wgmma_hold(first);
+        ptx::wgmma_hold(second);
+        ptx::wgmma_hold(acc);
+        release(position.slot);
+        position.advance();
+        return next;
+    }
+
+    // mx: the second block of a group's last slot may belong to the next group.
+    __device__ __forceinline__ static bool has_second_block(const ProductTask& task, int round) {
+        return task.reduce_length - round * Config::reduce_tile > 32;
+    }
+
     // Blockwise scales of this lane's accumulators: left of its two rows, right of its columns (wgrad) or of 64 at a
     // time.
     template <int Width>
@@ -126,6 +186,14 @@ struct Multiplier {
                 if (thread * 16 < blank_bytes)
                     *reinterpret_cast<uint4*>(lines + kept * 128 + thread * 16) = uint4{0, 0, 0, 0};
             }
+        } else if constexpr (Config::decoded) {
+            // Groups start on multiples of a block and are zero up to there: all or nothing of the second one.
+            if (has_second_block(task, round)) return;
+            const auto blank = [](std::uint8_t* unit) { *reinterpret_cast<uint4*>(unit) = uint4{0, 0, 0, 0}; };
+            for (int unit = 2; unit < 4 && thread < Config::left_tile; ++unit)
+                blank(storage.left[slot] + thread * 64 + ((unit ^ (thread / 2 % 4)) << 4));
+            for (int unit = 4; unit < 8 && thread < task.right_width; ++unit)
+                blank(storage.right[slot] + thread * 128 + ((unit ^ (thread % 8)) << 4));
         } else {
             // Groups start on multiples of 16 bytes at least, and are zero up to there.
             if constexpr (!Config::fp8) return;
@@ -146,7 +214,9 @@ struct Multiplier {
     __device__ __forceinline__ ProductTask tile(const ProductTask& task) {
         float acc[Width / 2];
         ProductTask next;
-        if constexpr (Config::accumulation == Accumulation::fast) {
+        if constexpr (Config::decoded) {
+            next = multiply_decoded<Width>(acc, task);
+        } else if constexpr (Config::accumulation == Accumulation::fast) {
             await_slot(task, 0);
             multiply_slot<Width, false>(acc, task, 0);
             next = tasks.next();

@@ -14,7 +14,7 @@ enum class Element {
     e4m3,
     e4m3_e5m2,  // e4m3, and e5m2 for gradients
     bf16,
-    mx,  // e4m3 in blocks of 32 with a power of two each; decoded to bf16 on the way
+    mx,  // e4m3 in blocks of 32 with a power of two each: left decoded on the way to the tensor cores, right before
 };
 enum class Accumulation {
     fast,      // in the tensor cores, through the whole reduction
@@ -38,19 +38,20 @@ struct ProductConfig {
     static constexpr bool fp8 = element == Element::e4m3 || element == Element::e4m3_e5m2;
     static constexpr int left_tile = 128;
     static constexpr int right_tile = right_tile_;
-    static constexpr int element_bytes = fp8 ? 1 : 2;
+    static constexpr int element_bytes = fp8 ? 1 : 2;  // as multiplied
+    static constexpr bool decoded = element == Element::mx;
+    static constexpr int left_line = decoded ? 64 : 128;     // bytes of a left row in a slot
     static constexpr int reduce_tile = 128 / element_bytes;  // one swizzled line
     static constexpr int slots = slots_;
     // Where shared memory is left for it, a whole bf16 tile of each multiplying warpgroup waits there for its store; a
     // tile that is added to waits there whole in any case.
-    static constexpr int slot_bytes = (left_tile + right_tile) * 128;
-    static constexpr int raw_slot_bytes = element == Element::mx ? 2 * (left_tile + right_tile) * 64 : 0;
+    static constexpr int slot_bytes = left_tile * left_line + right_tile * 128;
     // Blockwise, forward and dgrad: a scale for every token and block of the reduction, one for 128 x 128 weights. With
     // the tokens as columns every lane would read a scale for two of its accumulators, from shared memory that the
     // tensor cores keep busy already; as rows they are two scales a lane. Everywhere else the tokens are on the right.
     static constexpr bool tokens_left = accumulation == Accumulation::blocks && reduction == Reduction::along_k;
     static constexpr int spare_bytes =
-        227 * 1024 - slots * slot_bytes - raw_slot_bytes - 4096;  // 4096: barriers, scales, tasks
+        227 * 1024 - slots * slot_bytes - (decoded ? 6144 : 4096);  // barriers, scales, tasks
     static constexpr bool adds = output == Output::add_f32;
     static constexpr bool whole_tile_staged = adds || (output == Output::bf16 && spare_bytes >= 2 * right_tile * 128);
     static constexpr int staging_bytes = whole_tile_staged      ? right_tile * (adds ? 256 : 128)
@@ -59,16 +60,10 @@ struct ProductConfig {
     using OutputLayout =
         std::conditional_t<tokens_left, TokenOutputLayout<output, tokens_left ? right_tile : 64>,
                            octet::cuda::OutputLayout<output, staging_bytes, whole_tile_staged ? 1 : 2>>;
-    // mx: the copy engine fills raw slots, a fourth warpgroup decodes them into the slots.
-    static constexpr bool decoded = element == Element::mx;
-    static constexpr int raw_slots = decoded ? 2 : 0;
-    static constexpr int raw_line = 64;  // bytes: as many e4m3 as a slot's line holds bf16
-    static constexpr int threads = decoded ? 512 : 384;
-    static constexpr int task_readers = decoded ? 15 : 11;  // warps: 1 feeding, 2 storing, 8 multiplying, 4 decoding
-    // On a full slot: decoding warps; the engine, and 32 lanes with scales; the engine.
-    static constexpr int tile_arrivals = decoded                                ? 4 * ptx::warp_arrivals
-                                         : accumulation == Accumulation::blocks ? 33
-                                                                                : 1;
+    static constexpr int threads = 384;
+    static constexpr int task_readers = 11;  // warps: 1 feeding, 2 storing, 8 multiplying
+    // On a full slot: the engine, and 32 lanes where they bring scales.
+    static constexpr int tile_arrivals = decoded || accumulation == Accumulation::blocks ? 33 : 1;
     static constexpr bool scaled_blocks = accumulation == Accumulation::blocks;
     static constexpr bool scaled_rows = fp8 && !scaled_blocks;
     // Operands whose reduction is not contiguous lie in shared memory as panels of 64 along the rows.
@@ -117,26 +112,24 @@ struct TokenSlotScales {
     float left[128], right[right_tile / 64];
 };
 
-// Undecoded slots; nothing where there are none.
-template <int slots, int bytes>
-struct RawSlots {
-    alignas(1024) std::uint8_t slot[slots][bytes];
-    ptx::Barrier arrived[slots], free[slots];
+// mx: the exponents of the left rows, four blocks of 32 from every other slot on.
+struct SlotExponents {
+    std::uint32_t left[128];
 };
-template <int bytes>
-struct RawSlots<0, bytes> {};
+struct NoScales {};
 
 template <class Config>
 struct ProductStorage {
     static constexpr int tasks_ahead = 4;
-    alignas(1024) std::uint8_t left[Config::slots][Config::left_tile * 128];
+    alignas(1024) std::uint8_t left[Config::slots][Config::left_tile * Config::left_line];
     alignas(1024) std::uint8_t right[Config::slots][Config::right_tile * 128];
     OutputChunks<typename Config::OutputLayout> chunks[2];  // per multiplying warpgroup
-    RawSlots<Config::raw_slots, (Config::left_tile + Config::right_tile) * Config::raw_line> raw;
     OutputStorage<typename Config::OutputLayout, Config::right_tile> output[2];
-    std::conditional_t<Config::tokens_left, TokenSlotScales<Config::tokens_left ? Config::right_tile : 64>,
-                       std::conditional_t<Config::scaled_blocks, SlotScales<Config::right_tile>, std::uint8_t>>
-        scales[Config::slots];
+    using Scales =
+        std::conditional_t<Config::tokens_left, TokenSlotScales<Config::tokens_left ? Config::right_tile : 64>,
+                           std::conditional_t<Config::scaled_blocks, SlotScales<Config::right_tile>,
+                                              std::conditional_t<Config::decoded, SlotExponents, NoScales>>>;
+    Scales scales[Config::slots];
     alignas(16) ProductTask tasks[tasks_ahead];
     ptx::Barrier tiles_arrived[Config::slots], tiles_free[Config::slots];
     ptx::Barrier task_posted[tasks_ahead], task_read[tasks_ahead];

@@ -11,7 +11,6 @@
 // One block a multiprocessor, resident; warpgroup 0 feeds and stores, warpgroups 1 and 2 multiply (64 left rows each).
 #pragma once
 
-#include "cuda/kernels/product_decode.cuh"
 #include "cuda/kernels/product_feed.cuh"
 #include "cuda/kernels/product_multiply.cuh"
 #include "cuda/kernels/product_store.cuh"
@@ -43,12 +42,6 @@ __global__ void __launch_bounds__(Config::threads, 1)
             ptx::barrier_init(&storage.task_read[slot], Config::task_readers * ptx::warp_arrivals);
         }
         for (auto& output : storage.output) output.init();
-        if constexpr (Config::decoded) {
-            for (int slot = 0; slot < Config::raw_slots; ++slot) {
-                ptx::barrier_init(&storage.raw.arrived[slot], 1);
-                ptx::barrier_init(&storage.raw.free[slot], 4 * ptx::warp_arrivals);  // decoding warps
-            }
-        }
         ptx::barrier_init_fence();
         ptx::tensor_map_prefetch(&left_map);
         ptx::tensor_map_prefetch(&right_map);
@@ -60,20 +53,15 @@ __global__ void __launch_bounds__(Config::threads, 1)
     ptx::await_previous_kernels();
 
     if (warp < 4) {
-        ptx::registers_shrink<Config::decoded ? 40 : 56>();
+        ptx::registers_shrink<56>();
         if (warp == 1)
             post_tasks<Config>(storage, parameters);
         else if (warp >= 2)
             store_tiles<Config>(storage, parameters, &out_map, warp - 2);
         else
             feed<Config>(storage, {&left_map, &right_map, &right_full_map}, parameters);
-    } else if (Config::decoded && warp >= 12) {
-        if constexpr (Config::decoded) {
-            ptx::registers_shrink<104>();
-            decode_slots<Config>(storage, parameters);
-        }
     } else {
-        ptx::registers_grow<Config::decoded ? 184 : 224>();
+        ptx::registers_grow<224>();
         // Uniform over the warp, and known to be: the descriptors then live in uniform registers.
         const int half = __shfl_sync(~0u, warp / 4 - 1, 0);
         Multiplier<Config>{storage, half, {storage.output[half], storage.chunks[half]}}.run();

@@ -39,6 +39,7 @@ void check(const TokenGroupedProduct& p) {
     const bool mx = p.recipe == ProductRecipe::mxfp8;
     check_pointer(mx ? p.a_scale : p.a_inverse, mx ? "a_scale" : "a_inverse");
     check_pointer(mx ? p.w_scale : p.w_inverse, mx ? "w_scale" : "w_inverse");
+    if (mx) check_pointer(p.workspace, "workspace");
 }
 
 void check(const WeightGradientProduct& p) {
@@ -52,6 +53,7 @@ void check(const WeightGradientProduct& p) {
     const bool mx = p.recipe == ProductRecipe::mxfp8;
     check_pointer(mx ? p.a_scale : p.a_inverse, mx ? "a_scale" : "a_inverse");
     check_pointer(mx ? p.dy_scale : p.dy_inverse, mx ? "dy_scale" : "dy_inverse");
+    if (mx) check_pointer(p.workspace, "workspace");
     require(!mx || p.elements == ProductElements::e4m3, "mxfp8 products are of e4m3");
     const bool blocks = p.recipe != ProductRecipe::fp8_rowwise;
     const std::int64_t block = mx ? 32 : blocks ? 128 : 1;
@@ -88,6 +90,20 @@ bool whole_columns(const WeightGradientProduct& p) {
 
 }  // namespace
 
+// A pass over the weights costs less than the slower product where each of them is multiplied with many tokens; over
+// the activations, where they are multiplied with many gradients.
+bool mx_decodes_left(const TokenGroupedProduct& p) { return p.m >= 3072 * p.e; }
+bool mx_decodes_left(const WeightGradientProduct& p) { return p.n >= 2560; }
+
+std::size_t workspace_bytes(const TokenGroupedProduct& p) {
+    if (p.recipe != ProductRecipe::mxfp8) return 0;
+    return static_cast<std::size_t>(p.m * p.k + (mx_decodes_left(p) ? p.e * p.n * p.k : 0)) * 2;
+}
+std::size_t workspace_bytes(const WeightGradientProduct& p) {
+    if (p.recipe != ProductRecipe::mxfp8) return 0;
+    return static_cast<std::size_t>(p.n * p.dy_padded + (mx_decodes_left(p) ? p.k * p.a_padded : 0)) * 2;
+}
+
 const char* name(ProductKernel kernel) { return kernel == ProductKernel::hopper ? "hopper" : "generic"; }
 
 // The copy engine wants 16-byte aligned pointers and rows of whole 16-byte units.
@@ -106,14 +122,13 @@ ProductKernel choose_kernel(const WeightGradientProduct& p) {
     return fits && on_hopper() ? ProductKernel::hopper : ProductKernel::generic;
 }
 
-// Two sets of accumulators leave room for 192 right rows, a set of scales beside them (fp8_blockwise wgrad) for 160,
-// and a fourth warpgroup (mxfp8) for 192. With one set, 256, and three slots, so that a whole tile can wait in shared
-// memory for its store; but where an expert has few tokens its weights come from device memory for little work each,
-// loads and not stores are what is waited for, and a fourth slot is worth more.
+// Two sets of accumulators leave room for 192 right rows, a set of scales beside them (fp8_blockwise wgrad) for 160.
+// With one set, 256, and three slots, so that a whole tile can wait in shared memory for its store; but where an expert
+// has few tokens its weights come from device memory for little work each, loads and not stores are what is waited for,
+// and a fourth slot is worth more.
 ProductPlan choose_plan(const TokenGroupedProduct& p) {
     const bool two_sets = p.recipe == ProductRecipe::fp8_rowwise && p.accumulation == ProductAccumulation::promoted;
     if (p.recipe == ProductRecipe::fp8_blockwise || two_sets) return {8, 192, 4};
-    if (p.recipe == ProductRecipe::mxfp8) return {8, 192, 3};
     return {8, 256, p.output == ProductOutput::bf16 && p.m < 512 * p.e ? 4 : 3};
 }
 ProductPlan choose_plan(const WeightGradientProduct& p) {
@@ -122,7 +137,6 @@ ProductPlan choose_plan(const WeightGradientProduct& p) {
     // the time to add in L2.
     const bool adds = p.output == ProductOutput::add_f32;
     if (p.recipe == ProductRecipe::fp8_blockwise) return {8, 160, adds ? 3 : 4};
-    if (p.recipe == ProductRecipe::mxfp8) return {8, 192, adds ? 2 : 3};
     if (adds && (two_sets || p.m < 2048 * p.e)) return {8, 192, 3};
     return two_sets ? ProductPlan{8, 192, 4} : ProductPlan{8, 256, 3};
 }

@@ -4,6 +4,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <cstddef>
 #include <cstdint>
 
 namespace octet::cuda {
@@ -47,6 +48,7 @@ struct TokenGroupedProduct {
     const void* w_scale = nullptr;  // mxfp8 [E, N, ceil(K/32)] e8m0
     WeightLayout weights = WeightLayout::along_reduction;
     ProductElements elements = ProductElements::e4m3;  // fp8_rowwise and fp8_blockwise; e5m2_gradients: a is e5m2
+    void* workspace = nullptr;                         // workspace_bytes()
 };
 
 // dw[E, N, K] = sum over the tokens of each group of dy^T . a
@@ -71,6 +73,7 @@ struct WeightGradientProduct {
     std::int64_t dy_alignment = 128,
                  a_alignment = 128;                    // not bf16; fp8_blockwise: multiples of 128, mxfp8: of 32; equal
     ProductElements elements = ProductElements::e4m3;  // fp8_rowwise and fp8_blockwise; e5m2_gradients: dy is e5m2
+    void* workspace = nullptr;                         // workspace_bytes()
 };
 
 // Of the current device and the product's recipe, shape and alignment.
@@ -80,6 +83,14 @@ ProductKernel choose_kernel(const WeightGradientProduct& product);
 // Of the Hopper kernel.
 ProductPlan choose_plan(const TokenGroupedProduct& product);
 ProductPlan choose_plan(const WeightGradientProduct& product);
+
+// mxfp8 decodes the left operand (weights, activations) before the product, not on the way to the tensor cores.
+bool mx_decodes_left(const TokenGroupedProduct& product);
+bool mx_decodes_left(const WeightGradientProduct& product);
+
+// What the Hopper kernel works in, on a multiple of 16 bytes; 0 but for mxfp8.
+std::size_t workspace_bytes(const TokenGroupedProduct& product);
+std::size_t workspace_bytes(const WeightGradientProduct& product);
 
 // With choose_plan(). Throw octet::Error before launching what the Hopper kernel cannot take.
 void launch(const TokenGroupedProduct& product, cudaStream_t stream);

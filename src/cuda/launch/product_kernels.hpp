@@ -13,5 +13,6 @@ void launch_bf16_token(const TokenGroupedProduct& product, const ProductPlan& pl
 void launch_bf16_wgrad(const WeightGradientProduct& product, const ProductPlan& plan, cudaStream_t stream);
 void launch_mx_token(const TokenGroupedProduct& product, const ProductPlan& plan, cudaStream_t stream);
 void launch_mx_wgrad(const WeightGradientProduct& product, const ProductPlan& plan, cudaStream_t stream);
+void launch_mx_decoded_wgrad(const WeightGradientProduct& product, const ProductPlan& plan, cudaStream_t stream);
 
 }  // namespace octet::cuda

@@ -48,11 +48,8 @@ void launch_product(const ProductMaps& maps, const ProductParameters& parameters
     };
     const auto is = [&](int right_tile, int slots) { return plan.right_tile == right_tile && plan.slots == slots; };
     if constexpr (output == Output::add_f32) {
-        constexpr int right_tile = accumulation == Accumulation::blocks ? 160 : 192,
-                      slots = element == Element::mx ? 2 : 3;
-        if (is(right_tile, slots)) return launch_with.template operator()<right_tile, slots>();
-    } else if constexpr (element == Element::mx) {
-        if (is(192, 3)) return launch_with.template operator()<192, 3>();
+        constexpr int right_tile = accumulation == Accumulation::blocks ? 160 : 192;
+        if (is(right_tile, 3)) return launch_with.template operator()<right_tile, 3>();
     } else if constexpr (accumulation == Accumulation::blocks) {
         constexpr int right_tile = reduction == Reduction::along_k ? 192 : 160;
         if (is(right_tile, 4)) return launch_with.template operator()<right_tile, 4>();

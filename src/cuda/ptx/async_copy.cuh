@@ -6,8 +6,8 @@
 
 namespace octet::cuda::ptx {
 
-// Copies one float, or writes zero where `valid` is false (`from` is then not read).
-__device__ __forceinline__ void copy_word(float* shared, const float* from, bool valid) {
+// Copies one 32-bit word, or writes zero where `valid` is false (`from` is then not read).
+__device__ __forceinline__ void copy_word(void* shared, const void* from, bool valid) {
     asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(shared_address(shared)), "l"(from),
                  "r"(valid ? 4 : 0)
                  : "memory");

@@ -43,6 +43,15 @@ __device__ __forceinline__ void store_matrices_transposed(std::uint32_t row_addr
                  : "memory");
 }
 
+// Loads four 8x8 matrices of 16-bit values. Lane l gives the address of row l%8 of matrix l/8 and gets, of each matrix,
+// the 32 bits at row l/4, columns 2*(l%4) and the next one.
+__device__ __forceinline__ void load_matrices(std::uint32_t row_address, std::uint32_t (&m)[4]) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(m[0]), "=r"(m[1]), "=r"(m[2]), "=r"(m[3])
+                 : "r"(row_address)
+                 : "memory");
+}
+
 __device__ __forceinline__ void store_shared(std::uint32_t address, float value) {
     asm volatile("st.shared.f32 [%0], %1;" ::"r"(address), "f"(value) : "memory");
 }

@@ -1,6 +1,6 @@
-// Warpgroup matrix multiply-accumulate: d[64, n] (+)= a[64, k] . b[n, k]^T, both operands in shared memory, f32
-// accumulators. Lane l of warp w holds, for every 8 columns j, d[4j], d[4j+1] of row 16w + l/4, columns 8j + 2*(l%4)
-// and the next one, and d[4j+2], d[4j+3] of the row 8 below.
+// Warpgroup matrix multiply-accumulate: d[64, n] (+)= a[64, k] . b[n, k]^T, operands in shared memory (a also in
+// registers), f32 accumulators. Lane l of warp w holds, for every 8 columns j, d[4j], d[4j+1] of row 16w + l/4, columns
+// 8j + 2*(l%4) and the next one, and d[4j+2], d[4j+3] of the row 8 below.
 #pragma once
 
 #include "cuda/ptx/arch.cuh"
@@ -20,6 +20,13 @@ template <int Count>
 __device__ __forceinline__ void wgmma_hold(float (&d)[Count]) {
 #pragma unroll
     for (int i = 0; i < Count; ++i) asm volatile("" : "+f"(d[i])::"memory");
+}
+
+// The same for an operand in registers, which the product reads until it has been waited for.
+template <int Count>
+__device__ __forceinline__ void wgmma_hold(std::uint32_t (&a)[Count]) {
+#pragma unroll
+    for (int i = 0; i < Count; ++i) asm volatile("" : "+r"(a[i])::"memory");
 }
 
 // Operand lists: OCTET_WGMMA_R<i> names the first 16*(i+1) registers, OCTET_WGMMA_D<i> binds them, C being "+f" or
@@ -73,6 +80,19 @@ __device__ __forceinline__ void wgmma_hold(float (&d)[Count]) {
                  : BINDINGS                                                                                     \
                  : "l"(a), "l"(b)                                                                               \
                  : "memory")
+#define OCTET_WGMMA_REGISTERS_ASM(SHAPE_AND_TYPES, REGISTERS, BINDINGS, A, B, KEEP)                             \
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " KEEP ", 0;\nwgmma.mma_async.sync.aligned." SHAPE_AND_TYPES \
+                 " {" REGISTERS "}, {" A "}, " B ", p, 1, 1, 0;\n}"                                             \
+                 : BINDINGS                                                                                     \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b)                                           \
+                 : "memory")
+#define OCTET_WGMMA_REGISTERS(SHAPE_AND_TYPES, I, A, B)                                                         \
+    do {                                                                                                        \
+        if constexpr (Accumulate)                                                                               \
+            OCTET_WGMMA_REGISTERS_ASM(SHAPE_AND_TYPES, OCTET_WGMMA_R##I, OCTET_WGMMA_D##I("+f", d), A, B, "1"); \
+        else                                                                                                    \
+            OCTET_WGMMA_REGISTERS_ASM(SHAPE_AND_TYPES, OCTET_WGMMA_R##I, OCTET_WGMMA_D##I("=f", d), A, B, "0"); \
+    } while (0)
 #define OCTET_WGMMA(SHAPE_AND_TYPES, TAIL, I, A, B)                                                         \
     do {                                                                                                    \
         if constexpr (Accumulate)                                                                           \
@@ -152,6 +172,23 @@ __device__ __forceinline__ void wgmma_bf16(float (&d)[N / 2], std::uint64_t a, s
     }
 }
 
+// a: 64 x 16 bf16 in registers: lane l of warp w holds a[0] of row 16w + l/4, columns 2*(l%4) and the next one, a[1] of
+// the row 8 below, a[2] and a[3] of the columns 8 further on. b: bf16, K-major.
+template <int N, bool Accumulate>
+__device__ __forceinline__ void wgmma_bf16(float (&d)[N / 2], const std::uint32_t* a, std::uint64_t b) {
+    static_assert(N % 32 == 0 && N >= 32 && N <= 256, "octet: this width has no instruction here");
+    if constexpr (N == 32) OCTET_WGMMA_REGISTERS("m64n32k16.f32.bf16.bf16", 0, "%16, %17, %18, %19", "%20");
+    if constexpr (N == 64) OCTET_WGMMA_REGISTERS("m64n64k16.f32.bf16.bf16", 1, "%32, %33, %34, %35", "%36");
+    if constexpr (N == 96) OCTET_WGMMA_REGISTERS("m64n96k16.f32.bf16.bf16", 2, "%48, %49, %50, %51", "%52");
+    if constexpr (N == 128) OCTET_WGMMA_REGISTERS("m64n128k16.f32.bf16.bf16", 3, "%64, %65, %66, %67", "%68");
+    if constexpr (N == 160) OCTET_WGMMA_REGISTERS("m64n160k16.f32.bf16.bf16", 4, "%80, %81, %82, %83", "%84");
+    if constexpr (N == 192) OCTET_WGMMA_REGISTERS("m64n192k16.f32.bf16.bf16", 5, "%96, %97, %98, %99", "%100");
+    if constexpr (N == 224) OCTET_WGMMA_REGISTERS("m64n224k16.f32.bf16.bf16", 6, "%112, %113, %114, %115", "%116");
+    if constexpr (N == 256) OCTET_WGMMA_REGISTERS("m64n256k16.f32.bf16.bf16", 7, "%128, %129, %130, %131", "%132");
+}
+
+#undef OCTET_WGMMA_REGISTERS
+#undef OCTET_WGMMA_REGISTERS_ASM
 #undef OCTET_WGMMA
 #undef OCTET_WGMMA_ASM
 #undef OCTET_WGMMA_4

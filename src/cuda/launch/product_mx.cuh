@@ -1,0 +1,40 @@
+// mxfp8 grouped products, exact: e4m3 times a power of two is multiplied as bf16. The right operand (tokens, gradients)
+// is decoded into the workspace first, since every left tile reads it again. The left one (weights, activations) is
+// decoded on its way to the tensor cores, which takes an eighth longer than a bf16 product, or, where that is more than
+// a pass over it, first too.
+#pragma once
+
+#include "cuda/kernels/mx_rows.cuh"
+#include "cuda/launch/product_kernels.hpp"
+#include "cuda/launch/product_launch.cuh"
+
+namespace octet::cuda {
+
+// Where the left operand lies in the workspace, behind the right one.
+inline void* left_decoded(void* workspace, std::int64_t right_elements) {
+    return static_cast<std::uint8_t*>(workspace) + right_elements * 2;
+}
+
+inline CUtensorMap mx_left_map(const char* what, const void* data, std::int64_t batches, std::int64_t rows,
+                               std::int64_t columns) {
+    return make_tensor_map({what, data, CU_TENSOR_MAP_DATA_TYPE_UINT8, 1, batches, rows, columns, 128, 64});
+}
+
+inline CUtensorMap mx_decoded_map(const void* decoded, std::int64_t rows, std::int64_t columns, int box_rows) {
+    return make_tensor_map(
+        {"the workspace", decoded, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, 1, rows, columns, box_rows, 64});
+}
+
+// e4m3 [rows, columns] to bf16.
+inline void decode_rows(const void* data, const void* exponents, void* decoded, std::int64_t rows, std::int64_t columns,
+                        cudaStream_t stream) {
+    const std::int64_t units = rows * columns / 16;
+    constexpr std::int64_t block_units = mx_rows_threads / 2 * mx_rows_each;
+    const MxRows work = {static_cast<const std::uint8_t*>(data), static_cast<const std::uint8_t*>(exponents),
+                         static_cast<std::uint8_t*>(decoded), units, static_cast<int>(columns / 16)};
+    decode_mx_rows<<<static_cast<unsigned>((units + block_units - 1) / block_units), mx_rows_threads, 0, stream>>>(
+        work);
+    check_cuda(cudaGetLastError(), "launch of decode_mx_rows");
+}
+
+}  // namespace octet::cuda
