@@ -23,11 +23,12 @@ using namespace octet::cuda;
 
 // recipe: 0 fp8_rowwise, 1 bf16, 2 fp8_blockwise, 3 mxfp8 (its e8m0 scales come in place of the inverses).
 // accumulation: 0 fast, 1 promoted. output: 0 bf16, 1 f32, 2 add_f32. planned 0: as the library chooses; otherwise
-// band is right_tile * 1000 + slots * 100 + band. across 1: w is [E, K, N].
+// band is right_tile * 1000 + slots * 100 + band. across 1: w is [E, K, N]. workspace: of mxfp8.
 extern "C" const char* octet_token_product(int recipe, int accumulation, int output, const void* a,
                                            const float* a_inverse, const void* w, const float* w_inverse,
                                            const int* ends, void* out, long long m, long long n, long long k,
-                                           long long e, int planned, int band, int across, void* stream) {
+                                           long long e, int planned, int band, int across, void* workspace,
+                                           void* stream) {
     return guarded([&] {
         TokenGroupedProduct p{static_cast<ProductRecipe>(recipe),
                               static_cast<ProductAccumulation>(accumulation),
@@ -45,6 +46,7 @@ extern "C" const char* octet_token_product(int recipe, int accumulation, int out
                               a_inverse,
                               w_inverse,
                               static_cast<WeightLayout>(across)};
+        p.workspace = workspace;
         if (planned == 0)
             launch(p, static_cast<cudaStream_t>(stream));
         else
@@ -56,7 +58,8 @@ extern "C" const char* octet_wgrad_product(int recipe, int accumulation, int out
                                            const float* dy_inverse, const void* a, const float* a_inverse,
                                            const int* ends, void* dw, long long m, long long n, long long k,
                                            long long e, long long dy_padded, long long a_padded, long long dy_alignment,
-                                           long long a_alignment, int planned, int band, void* stream) {
+                                           long long a_alignment, int planned, int band, void* workspace,
+                                           void* stream) {
     return guarded([&] {
         WeightGradientProduct p{static_cast<ProductRecipe>(recipe),
                                 static_cast<ProductAccumulation>(accumulation),
@@ -77,9 +80,19 @@ extern "C" const char* octet_wgrad_product(int recipe, int accumulation, int out
                                 a_inverse,
                                 dy_alignment,
                                 a_alignment};
+        p.workspace = workspace;
         if (planned == 0)
             launch(p, static_cast<cudaStream_t>(stream));
         else
             launch(p, ProductPlan{band % 100, band / 1000, band / 100 % 10}, static_cast<cudaStream_t>(stream));
     });
+}
+
+// For an mxfp8 product: of tokens (P 0), or of a wgrad.
+extern "C" long long octet_mx_workspace_bytes(long long m, long long n, long long k, long long e, long long padded) {
+    TokenGroupedProduct token{ProductRecipe::mxfp8};
+    WeightGradientProduct wgrad{ProductRecipe::mxfp8};
+    token.m = wgrad.m = m, token.n = wgrad.n = n, token.k = wgrad.k = k, token.e = wgrad.e = e;
+    wgrad.dy_padded = wgrad.a_padded = padded;
+    return static_cast<long long>(padded == 0 ? workspace_bytes(token) : workspace_bytes(wgrad));
 }

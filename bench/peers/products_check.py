@@ -15,28 +15,39 @@ lib = ctypes.CDLL(os.path.abspath(sys.argv[1]))
 modes = sys.argv[2:] or ["check", "time"]
 lib.octet_token_product.restype = lib.octet_wgrad_product.restype = ctypes.c_char_p
 P, L, I = ctypes.c_void_p, ctypes.c_longlong, ctypes.c_int
-lib.octet_token_product.argtypes = [I, I, I, P, P, P, P, P, P, L, L, L, L, I, I, I, P]
-lib.octet_wgrad_product.argtypes = [I, I, I, P, P, P, P, P, P, L, L, L, L, L, L, L, L, I, I, P]
+lib.octet_token_product.argtypes = [I, I, I, P, P, P, P, P, P, L, L, L, L, I, I, I, P, P]
+lib.octet_wgrad_product.argtypes = [I, I, I, P, P, P, P, P, P, L, L, L, L, L, L, L, L, I, I, P, P]
 OUT = {bf16: 0, f32: 1}
+checking = True
 def ptr(t): return None if t is None else t.data_ptr()
 def stream(): return torch.cuda.current_stream().cuda_stream
 
 RECIPES = dict(rowwise=0, bf16=1, blockwise=2, mx=3)
 BLOCK = dict(blockwise=128, mx=32)
 ALIGN = dict(rowwise=128, blockwise=128, mx=32, bf16=1)  # of the groups' first columns, what the library asks for
+lib.octet_mx_workspace_bytes.restype, lib.octet_mx_workspace_bytes.argtypes = L, [L] * 5
+memory = torch.empty(0, dtype=torch.uint8, device=dev)
+def workspace(recipe, *shape):
+    """What mxfp8 decodes into; NaN beforehand while checks run."""
+    global memory
+    if recipe != "mx": return None
+    needed = lib.octet_mx_workspace_bytes(*shape)
+    if memory.numel() < needed: memory = torch.empty(needed, dtype=torch.uint8, device=dev)
+    if checking: memory.fill_(255)
+    return memory
 def token(a, sa, w, sw, ends, out, fast=True, planned=0, band=8, recipe=None):
     across = recipe == "bf16 across"  # w is [E, K, N]
     E, N, K = (w.shape[0], w.shape[2], w.shape[1]) if across else w.shape
     recipe = "bf16" if across else recipe or ("bf16" if a.dtype == bf16 else "rowwise")
     e = lib.octet_token_product(RECIPES[recipe], int(not fast), OUT[out.dtype], ptr(a), ptr(sa), ptr(w), ptr(sw), ptr(ends),
-                                ptr(out), a.shape[0], N, K, E, planned, band, int(across), stream())
+                                ptr(out), a.shape[0], N, K, E, planned, band, int(across), ptr(workspace(recipe, a.shape[0], N, K, E, 0)), stream())
     if e: raise RuntimeError(e.decode())
     return out
 def wgrad(dy, sdy, a, sa, ends, dw, m, fast=True, add=False, planned=0, band=8, recipe=None, align=None, a_align=None):
     E, N, K = dw.shape
     recipe = recipe or ("bf16" if dy.dtype == bf16 else "rowwise")
     e = lib.octet_wgrad_product(RECIPES[recipe], int(not fast), 2 if add else OUT[dw.dtype], ptr(dy), ptr(sdy), ptr(a), ptr(sa), ptr(ends),
-                                ptr(dw), m, N, K, E, *((0, 0) if recipe == "bf16" else (dy.shape[1], a.shape[1])), align or ALIGN[recipe], a_align or align or ALIGN[recipe], planned, band, stream())
+                                ptr(dw), m, N, K, E, *((0, 0) if recipe == "bf16" else (dy.shape[1], a.shape[1])), align or ALIGN[recipe], a_align or align or ALIGN[recipe], planned, band, ptr(workspace(recipe, m, N, K, E, dy.shape[1])), stream())
     if e: raise RuntimeError(e.decode())
     return dw
 
@@ -189,6 +200,11 @@ if "check" in modes:
     check_token(1000, 1408, 2048, [1, 0, 255, 33, 0, 511, 7, 100], "bf16 across")
     check_token(3000, 2048 + 16, 1008, [5, 1000, 300, 0, 1, 641, 700], "bf16 across")
     check_token(3000, 640, 520, [37 * (i % 3) for i in range(70)], "bf16 across")
+    # mxfp8: both operands decoded by a pass
+    check_token(6300, 272, 288, [6200], "mx")
+    check_token(6300, 400, 1008, [3100, 3190], "mx")
+    check_wgrad(1500, 2576, 400, [5, 700, 0, 641, 30], "mx")
+    check_wgrad(6000, 2576, 144, [2900, 0, 3001], "mx", align=128)
     # mxfp8: NaN elements, NaN blocks, subnormal and zero elements, the smallest and large exponents
     A = torch.randint(0, 256, (96, 160), device=dev, dtype=torch.uint8); A[(A & 127) == 127] = 0; W = A.clone()[:64].unsqueeze(0).contiguous()
     sa, sw = (torch.randint(100, 150, (n, 5), device=dev, dtype=torch.uint8) for n in (96, 64)); sw = sw.unsqueeze(0)
@@ -199,7 +215,9 @@ if "check" in modes:
     fine = ~ref.isnan()
     expect(bool((out.isnan() == ref.isnan()).all()) and rel(out[fine], ref[fine]) < 1e-5, f"mxfp8 special values: error {rel(out[fine], ref[fine]):.1e}, {int(ref.isnan().sum())} NaN")
     check_token(65536, 256, 512, [128] * 512, reps=1000 if "repeat" in modes else 30, configs=((0, 0),))
+    check_token(65536, 256, 512, [128] * 512, "mx", reps=1000 if "repeat" in modes else 30, configs=((0, 0),))
     check_wgrad(65536, 256, 256, [128] * 512, reps=1000 if "repeat" in modes else 30, configs=((0, 0),))
+    check_wgrad(65536, 256, 256, [128] * 512, "mx", reps=1000 if "repeat" in modes else 30, configs=((0, 0),))
     try:
         token(torch.zeros(16, 24, device=dev).to(f8), torch.ones(16, device=dev), torch.zeros(1, 16, 24, device=dev).to(f8), torch.ones(1, 16, device=dev), ends_of([16]), torch.zeros(16, 16, device=dev, dtype=bf16), planned=1, band=256308)
         expect(False, "K = 24 is refused")
@@ -225,6 +243,7 @@ if "check" in modes:
 
 SHAPES = [(16640, 8192, 5120, 1), (16640, 8192, 5120, 4), (16640, 8192, 5120, 16), (16640, 8192, 5120, 64), (16640, 1408, 2048, 64),
           (98304, 1408, 2048, 64), (98304, 2816, 2048, 8), (32768, 2048, 7168, 8), (32768, 4096, 7168, 8)]
+checking = False
 flush_buffer = torch.empty(256 << 20, dtype=torch.uint8, device=dev)
 def bench(variants, reps):
     """{name: call} -> {name: (median us, spread %)}; the variants take turns, so a clock that drifts drifts for all."""
