@@ -2,25 +2,40 @@
 """Draws bench/results/<machine>/step.json as an SVG: forward + backward per shape, Octet's casts and products stacked, beside
 torch's bf16, torchao and the floor. Times are shares of torch's bf16 on that shape; shorter is faster.
 
-    bench/plot_step.py step.json step.svg [--op fwd_bwd|fwd_bwd_cached] [--split uneven]"""
+    bench/plot_step.py step.json step.svg [--op fwd_bwd|fwd_bwd_cached] [--split uneven] [--torchao other.json]
+
+--torchao takes torchao's share of torch's bf16 from another run, for results that have none of it."""
 import argparse
 import json
 import math
 
 PARTS = (("casts", "#e0a030"), ("forward", "#2f6fb0"), ("dgrad", "#5b9bd5"), ("wgrad", "#9cc3e6"), ("rest", "#d0d0d0"))
-PEERS = (("torch_bf16", "torch bf16", "#777777"), ("torchao", "torchao fp8", "#b5493a"))
-BAR, GAP, LEFT, TOP, HEIGHT = 20, 26, 60, 64, 320
+PEERS = (("torch_bf16", "torch bf16", "#777777"), ("torchao", "torchao fp8", "#b5493a"),
+         ("torchao_elsewhere", "torchao fp8, another run", "#b5493a"))
+BAR, GAP, LEFT, TOP, HEIGHT = 22, 34, 60, 64, 320
 
 
 def bars(row):
     """(label, [(colour, share of bf16)]) of one shape."""
     whole = row["peer_us"]["torch_bf16"]
     parts = dict(row.get("parts_us") or {})
-    # The profiler's parts leave out the gaps between kernels; the whole was timed.
-    parts["rest"] = max(row["us"] - sum(parts.values()), 0.0)
+    # The whole was timed. The profiler's parts leave out the gaps between kernels, or, where kernels overlap, add up to more.
+    seen = sum(parts.values())
+    if seen > row["us"]:
+        parts = {name: us * row["us"] / seen for name, us in parts.items()}
+    parts["rest"] = max(row["us"] - seen, 0.0)
     result = [("Octet", [(colour, parts[name] / whole) for name, colour in PARTS if parts.get(name)])]
     result += [(label, [(colour, row["peer_us"][name] / whole)]) for name, label, colour in PEERS if name in row["peer_us"]]
     return result + [("floor", [("none", row["floor_us"] / whole)])]
+
+
+def add_torchao(rows, others):
+    shape_of = lambda row: tuple(row[name] for name in "MNKE")
+    shares = {shape_of(row): row["vs"]["torchao"] / row["vs"]["torch_bf16"] for row in others
+              if row["op"] == "fwd_bwd" and row["split"] == "uneven" and "torchao" in row["vs"]}
+    for row in rows:
+        if shape_of(row) in shares and "torchao" not in row["peer_us"]:
+            row["peer_us"]["torchao_elsewhere"] = shares[shape_of(row)] * row["peer_us"]["torch_bf16"]
 
 
 def draw(rows, title):
@@ -73,6 +88,7 @@ def main():
     parser.add_argument("picture")
     parser.add_argument("--op", default="fwd_bwd")
     parser.add_argument("--split", default="uneven")
+    parser.add_argument("--torchao", help="results of a run that timed torchao")
     arguments = parser.parse_args()
     with open(arguments.results) as file:
         results = json.load(file)
@@ -80,9 +96,12 @@ def main():
     if not rows:
         raise SystemExit(f"{arguments.results} has no row with op {arguments.op} and split {arguments.split} that plot_step.py can draw; "
                          "run bench/peers/compare.py again")
+    if arguments.torchao:
+        with open(arguments.torchao) as file:
+            add_torchao(rows, json.load(file)["rows"])
     stamp = results["stamp"]
     weights = "weights cached" if arguments.op.endswith("cached") else "weights quantized every step"
-    title = f"Forward + backward of one expert product, {weights}, time as a share of torch bf16 ({stamp['gpu']}, {stamp['date'][:10]})"
+    title = f"A step of one expert product, {weights}: time over torch bf16's ({stamp['gpu']}, {stamp['date'][:10]})"
     with open(arguments.picture, "w") as file:
         file.write(draw(rows, title))
 

@@ -102,8 +102,8 @@ struct TilesKernel {
         typename In::Element column_peak[units][tile];                // a unit's 16 rows
         typename In::Element slab_peak[exchanges ? units : 1][tile];  // some tiles of the slab
         float column_scale[static_cast<u32>(blocks_down)][tile];
+        alignas(16) u32 unit_peak[units];  // read in wide pieces, which must not reach into what is being written
         float square_scale;
-        u32 unit_peak[units];
         Tile work[2];  // the item in hand and the next: here, because registers are for elements
     };
 
