@@ -14,20 +14,24 @@ import octet
 WORLD = 2
 
 
-def _start(rank, port, function, *args):
+def _start(rank, port, all_done, function, *args):
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), RANK=str(rank), WORLD_SIZE=str(WORLD))
     torch.set_num_threads(1)
     dist.init_process_group("gloo", rank=rank, world_size=WORLD)
     function(rank, *args)
-    dist.barrier()  # torch's own threads abort where one process is gone while the other still talks to it
-    dist.destroy_process_group()
+    # Torch's own threads may abort in a process that ends while the other still talks to it, or takes them down: both
+    # wait for each other outside of torch, and leave without taking anything down. A failure has been raised by now.
+    dist.barrier()
+    all_done.wait(timeout=120)
+    os._exit(0)
 
 
 def spawn(function, *args):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    multiprocessing.spawn(_start, args=(port, function, *args), nprocs=WORLD)
+    all_done = multiprocessing.get_context("spawn").Barrier(WORLD)
+    multiprocessing.spawn(_start, args=(port, all_done, function, *args), nprocs=WORLD)
 
 
 def _model():
