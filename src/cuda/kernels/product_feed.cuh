@@ -69,8 +69,8 @@ __device__ __forceinline__ void load_slot(ProductStorage<Config>& storage, const
     }
 }
 
-// Blockwise scales, a warp: where this lane's come from is worked out once a tile; every slot is then a few copies.
-// wgrad:
+// Blockwise scales of wgrad, a warp: where this lane's come from is worked out once a tile; every slot is then a few
+// copies.
 template <class Config>
 struct ScaleFeeder {
     static constexpr int rights = Config::right_tile / 32, lefts = Config::left_tile / 32;
@@ -116,7 +116,7 @@ struct ScaleFeeder {
     }
 };
 
-// Forward and dgrad:
+// The same for forward and dgrad: a scale for every token, and one for 64 columns of the weights.
 template <class Config>
 struct TokenScaleFeeder {
     static constexpr int rights = Config::right_tile / 64, lefts = Config::left_tile / 32;
