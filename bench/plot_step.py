@@ -3,8 +3,9 @@
 torch's bf16, torchao and the floor. Times are shares of torch's bf16 on that shape; shorter is faster.
 
     bench/plot_step.py step.json step.svg [--op fwd_bwd|fwd_bwd_cached] [--split uneven] [--torchao other.json]
+    bench/plot_step.py step.json --table
 
---torchao takes torchao's share of torch's bf16 from another run, for results that have none of it."""
+--table prints the README's table instead. --torchao takes torchao's share of torch's bf16 from another run, for results that have none of it."""
 import argparse
 import json
 import math
@@ -82,16 +83,37 @@ def draw(rows, title):
             + "\n".join(legend + out).replace("WIDTH", str(width - 20)) + "\n</svg>\n")
 
 
+def table(rows):
+    """The uneven split in Markdown: Octet's time, and what it and torchao are to torch's bf16."""
+    shape_of = lambda row: ", ".join(str(row[name]) for name in "MNKE")
+    cached = {shape_of(row): row["vs"]["torch_bf16"] for row in rows if row["op"] == "fwd_bwd_cached" and row["split"] == "uneven"}
+    lines, ratios = [], []
+    for row in rows:
+        if row["op"] == "fwd_bwd" and row["split"] == "uneven":
+            versus, torchao = row["vs"]["torch_bf16"], row["vs"].get("torchao", math.nan)
+            ratios.append((versus, cached[shape_of(row)], versus / torchao, torchao))
+            lines.append((shape_of(row), f"{row['us']:.0f}", ratios[-1]))
+    lines.append(("geometric mean", "", [math.exp(sum(map(math.log, column)) / len(column)) for column in zip(*ratios)]))
+    head = "| M, N, K, E | Octet us | vs torch bf16 | weights' casts cached | torchao fp8 vs torch bf16 | Octet vs torchao |\n|---|---|---|---|---|---|\n"
+    return head + "\n".join(f"| {shape} | {us} | " + " | ".join("" if math.isnan(x) else f"{x:.2f}x" for x in values) + " |"
+                            for shape, us, values in lines)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("results")
-    parser.add_argument("picture")
+    parser.add_argument("picture", nargs="?")
+    parser.add_argument("--table", action="store_true")
     parser.add_argument("--op", default="fwd_bwd")
     parser.add_argument("--split", default="uneven")
     parser.add_argument("--torchao", help="results of a run that timed torchao")
     arguments = parser.parse_args()
     with open(arguments.results) as file:
         results = json.load(file)
+    if arguments.table:
+        return print(table(results["rows"]))
+    if not arguments.picture:
+        parser.error("no picture was named, expected the file to draw")
     rows = [row for row in results["rows"] if row["op"] == arguments.op and row["split"] == arguments.split and "peer_us" in row]
     if not rows:
         raise SystemExit(f"{arguments.results} has no row with op {arguments.op} and split {arguments.split} that plot_step.py can draw; "

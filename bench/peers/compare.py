@@ -3,8 +3,8 @@
     OCTET_LIBRARY=liboctet.so [PEERS_TORCHAO=folder that holds torchao] python3 compare.py [--shapes 3,4] [--parts] [--commit HASH]
 
 Octet is called through its C interface on torch's tensors and stream. Every shape is checked against torch's bf16 step
-before it is timed. Times are medians over interleaved repetitions with the L2 flushed before each. What each product
-runs in is Octet's own choice, and is recorded; fwd_bwd_cached is a layer that was told that its weights change rarely.
+before it is timed. Times are medians over interleaved repetitions with the L2 flushed before each. torchao needs groups of
+multiples of 16 rows and is timed on the uneven split, which has them. What each product runs in is Octet's own choice, and is recorded; fwd_bwd_cached is a layer that was told that its weights change rarely.
 Writes step.json into $OUT, or the current folder, in the format of bench/results, and prints a table;
 bench/plot_step.py draws it."""
 import argparse
@@ -12,16 +12,14 @@ import json
 import math
 import os
 import statistics
-import subprocess
 import sys
-import time
 
 import torch
 
-if os.environ.get("PEERS_TORCHAO"):
-    sys.path.insert(0, os.environ["PEERS_TORCHAO"])
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import octet_cuda
+import stamps
+import torchao_peer
 
 bf16, dev = torch.bfloat16, torch.device("cuda:0")
 SHAPES = [(16640, 8192, 5120, 1), (16640, 8192, 5120, 4), (16640, 8192, 5120, 16), (16640, 8192, 5120, 64),
@@ -168,7 +166,7 @@ def measure(shape, split, recipe, arguments, copy_gbps, torchao_mm):
     steps = {"octet": octet_step, "octet_cached": octet_cached,
              "torch_bf16": lambda: peer(lambda x, b: torch._grouped_mm(x, b, ends))}
     if torchao_mm is not None and split == "uneven":
-        steps["torchao"] = lambda: peer(lambda x, b: torchao_mm(x, b, ends, pad_token_groups_for_grouped_mm=False))
+        steps["torchao"] = lambda: peer(lambda x, b: torchao_mm(x, b, ends))
 
     expected = peer(lambda x, b: torch._grouped_mm(x, b, ends)).detach()
     quality = {}
@@ -211,18 +209,10 @@ def main():
     parser.add_argument("--parts", action="store_true", help="time casts and products apart as well, by the profiler")
     parser.add_argument("--shapes", default="", help="of the nine, by number from 0, as 3,4; all where it is left out")
     arguments = parser.parse_args()
-    try:
-        from torchao.prototype.moe_training.fp8_grouped_mm import _to_fp8_rowwise_then_scaled_grouped_mm as torchao_mm
-    except Exception as error:  # said, and left out of the table
-        print(f"torchao is not timed: {type(error).__name__}: {error}")
-        torchao_mm = None
+    torchao_mm = torchao_peer.product()
     copy_gbps, bf16_tflops = ceilings()
     print(f"copy {copy_gbps:.0f} GB/s, bf16 8192^3 {bf16_tflops:.0f} TFLOP/s; {octet_cuda.build_info()}")
-    query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
-    gpu, driver = subprocess.run(query, capture_output=True, text=True).stdout.strip().split("\n")[0].split(", ")
-    stamp = {"gpu": gpu, "driver": driver, "cuda": torch.version.cuda, "torch": torch.__version__, "commit": arguments.commit,
-             "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "command": " ".join(["bench/peers/compare.py"] + sys.argv[1:]),
-             "copy_gbps": round(copy_gbps), "bf16_tflops": round(bf16_tflops)}
+    stamp = stamps.stamp("compare.py", arguments.commit, copy_gbps=round(copy_gbps), bf16_tflops=round(bf16_tflops))
     path = os.path.join(os.environ.get("OUT", "."), "step.json")
     rows, failures = [], 0
     shapes = [SHAPES[int(i)] for i in arguments.shapes.split(",")] if arguments.shapes else SHAPES

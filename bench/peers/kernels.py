@@ -3,13 +3,19 @@
     bench/peers/kernels.py [--out peers.json] [--repetitions 11] [--quick]
 
 torch: the three plain passes (maximum, multiply, cast) that operation-at-a-time code makes. torchao: its own kernels, where
-it is installed. Events, L2 flushed, medians; the shapes of bench/cases/shapes.hpp.
+it is installed or PEERS_TORCHAO names a folder that holds it. Events, L2 flushed, medians; the shapes of bench/cases/shapes.hpp.
 """
 import argparse
 import json
+import os
 import statistics
+import sys
 
 import torch
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import stamps
+import torchao_peer
 
 SHAPES = [(16640, 8192, 5120, 1), (16640, 8192, 5120, 4), (16640, 8192, 5120, 16), (16640, 8192, 5120, 64),
           (16640, 1408, 2048, 64), (98304, 1408, 2048, 64), (98304, 2816, 2048, 8), (32768, 2048, 7168, 8),
@@ -31,7 +37,7 @@ def torch_swiglu(gate_up, weights):
     return torch.nn.functional.silu(gate) * up * weights
 
 
-def cases(m, n, k, e):
+def cases(m, n, k, e, with_torchao):
     """(op, recipe, peer, call) of one shape."""
     a = torch.randn(m, k, device="cuda", dtype=torch.bfloat16)
     gate_up = torch.randn(m, n, device="cuda", dtype=torch.bfloat16)
@@ -43,13 +49,11 @@ def cases(m, n, k, e):
     yield "swiglu_quantize", "fp8_rowwise", "torch", lambda: torch_rows(torch_swiglu(gate_up, weights))
     yield "permute", "bf16", "torch", lambda: tokens[order // 8]
     yield "combine", "bf16", "torch", lambda: (a[order] * weights).view(m // 8, 8, k).sum(dim=1)
-    try:
-        from torchao.prototype.moe_training.kernels import (triton_fp8_per_group_colwise_scales,
-                                                            triton_fp8_per_group_rowwise_scales)
-        from torchao.prototype.moe_training.kernels import triton_fp8_rowwise_3d_transpose_rhs
-    except Exception as error:
-        print(f"torchao is not timed: {type(error).__name__}: {error}")
+    if not with_torchao:
         return
+    from torchao.prototype.moe_training.kernels import (triton_fp8_per_group_colwise_scales, triton_fp8_per_group_rowwise_scales,
+                                                        triton_fp8_rowwise_3d_transpose_rhs)
+
     ends = torch.linspace(m // e, m, e, device="cuda").int() // 16 * 16
     ends[-1] = m
     w = torch.randn(e, n, k, device="cuda", dtype=torch.bfloat16)
@@ -82,9 +86,9 @@ def main():
     parser.add_argument("--quick", action="store_true", help="two shapes")
     arguments = parser.parse_args()
     flush = torch.ones(1 << 26, device="cuda")
-    rows = []
+    rows, with_torchao = [], torchao_peer.product() is not None
     for m, n, k, e in (SHAPES[2:6:3] if arguments.quick else SHAPES):
-        for op, recipe, peer, call in cases(m, n, k, e):
+        for op, recipe, peer, call in cases(m, n, k, e, with_torchao):
             try:
                 us = time_us(call, flush, arguments.repetitions)
             except Exception as error:  # said, and left out
@@ -92,9 +96,8 @@ def main():
                 continue
             rows.append({"op": op, "recipe": recipe, "M": m, "N": n, "K": k, "E": e, "peer": peer, "us": round(us, 2)})
         torch.cuda.empty_cache()
-    stamp = {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__, "cuda": torch.version.cuda}
     with open(arguments.out, "w") as file:
-        json.dump({"stamp": stamp, "rows": rows}, file, indent=1)
+        json.dump({"stamp": stamps.stamp("kernels.py", "none: peers alone"), "rows": rows}, file, indent=1)
     print(f"{len(rows)} times: {arguments.out}")
 
 

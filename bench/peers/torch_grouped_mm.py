@@ -19,6 +19,8 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import compare
 import octet
 import octet_cuda
+import stamps
+import torchao_peer
 
 bf16, dev = torch.bfloat16, torch.device("cuda:0")
 
@@ -144,17 +146,8 @@ def main():
     parser.add_argument("--no-compile", action="store_true")
     parser.add_argument("--commit", default="unknown")
     arguments = parser.parse_args()
-    try:
-        from torchao.prototype.moe_training.fp8_grouped_mm import _to_fp8_rowwise_then_scaled_grouped_mm as torchao_mm
-    except Exception as error:
-        print(f"torchao is not timed: {type(error).__name__}: {error}")
-        torchao_mm = None
-    else:
-        plain = torchao_mm
-        torchao_mm = lambda x, w, o: plain(x, w, o, pad_token_groups_for_grouped_mm=False)  # noqa: E731
-    stamp = {"gpu": torch.cuda.get_device_name(), "cuda": torch.version.cuda, "torch": torch.__version__,
-             "commit": arguments.commit, "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-             "command": " ".join(["bench/peers/torch_grouped_mm.py"] + sys.argv[1:])}
+    torchao_mm = torchao_peer.product()
+    stamp = stamps.stamp("torch_grouped_mm.py", arguments.commit)
     path = os.path.join(os.environ.get("OUT", "."), "torch_grouped_mm.json")
     result = {"stamp": stamp, "host_us": overhead(arguments.recipe), "rows": []}
     compiled = torchao_compiled = None

@@ -18,24 +18,19 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-if os.environ.get("PEERS_TORCHAO"):
-    sys.path.insert(0, os.environ["PEERS_TORCHAO"])
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import octet
+import stamps
+import torchao_peer
 
 dev, bf16 = torch.device("cuda:0"), torch.bfloat16
 D, HEADS, HEAD, E, TOP_K, I, V, S = 2048, 16, 128, 64, 6, 1408, 102400, 4096
 FAST = "accumulation=fast"
 
 
-def torchao_product(x, w, offs):
-    from torchao.prototype.moe_training.fp8_grouped_mm import _to_fp8_rowwise_then_scaled_grouped_mm as product
-
-    return product(x, w, offs, pad_token_groups_for_grouped_mm=False)
-
-
 PRODUCTS = {
     "bf16": torch._grouped_mm,
-    "torchao": torchao_product,
+    "torchao": None,  # found where it is asked for
     "octet": lambda x, w, offs: octet.grouped_mm(x, w, offs, f"fp8_rowwise:{FAST}"),
     "octet_blockwise": lambda x, w, offs: octet.grouped_mm(x, w, offs, "fp8_blockwise"),
 }
@@ -171,7 +166,7 @@ def speed(mode, compiled, layers, batch, steps, profile):
     events[-1].record()
     torch.cuda.synchronize()
     ms = sorted(a.elapsed_time(b) for a, b in zip(events, events[1:]))[steps // 2]
-    row = dict(mode=mode, compiled=compiled, layers=layers, batch=batch, ms=round(ms, 1), tokens_per_s=round(batch * S / ms * 1e3),
+    row = dict(op="torch_stack_step", mode=mode, compiled=compiled, layers=layers, batch=batch, ms=round(ms, 1), tokens_per_s=round(batch * S / ms * 1e3),
                peak_gb=round(torch.cuda.max_memory_allocated() / 1e9, 2), loss=round(loss.item(), 3))
     if profile:
         row["parts_ms"], row["kernels_ms"] = where_time_goes(lambda: run_step(model, optimizer, data))
@@ -179,8 +174,8 @@ def speed(mode, compiled, layers, batch, steps, profile):
 
 
 PARTS = (("optimizer", "multi_tensor_apply"), ("expert products", r"sm90_grouped_product|GroupedGemm|GroupProblem|grouped_mm|prepare_grouped"),
-         ("casts", r"octet::gpu::(Rows|Tiles|Plan|Transposed)|float8|fp8|triton_per|amax"),
-         ("moves and SwiGLU", r"octet::gpu::|index|gather|scatter|silu|BinaryFunctor|Index|radix|Sort|sort|cub::"),
+         ("moves and SwiGLU", r"octet::gpu::(Permute|Combine|Swiglu|Pad)"), ("casts", r"octet::gpu::|float8|fp8|triton_per|amax"),
+         ("moves and SwiGLU", r"index|gather|scatter|silu|BinaryFunctor|Index|radix|Sort|sort|cub::"),
          ("attention", r"sdpa|flash|fmha"), ("loss", r"SoftMax|softmax|nll"), ("dense products", r"nvjet|gemm|cutlass|gemv|splitK"))
 
 
@@ -234,9 +229,9 @@ def main():
     arguments = parser.parse_args()
     if arguments.plot:
         return plot(arguments.plot)
-    stamp = {"gpu": torch.cuda.get_device_name(), "cuda": torch.version.cuda, "torch": torch.__version__,
-             "commit": arguments.commit, "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-             "command": " ".join(["bench/peers/torch_stack.py"] + sys.argv[1:])}
+    if "torchao" in arguments.modes:
+        PRODUCTS["torchao"] = torchao_peer.product()
+    stamp = stamps.stamp("torch_stack.py", arguments.commit)
     path = os.path.join(os.environ.get("OUT", "."), arguments.out)
     result = {"stamp": stamp, "rows": [], "losses": {}}
     for mode in arguments.modes.split(","):
