@@ -2,17 +2,16 @@
 """Draws bench/results/<machine>/step.json as an SVG: forward + backward per shape, Octet's casts and products stacked, beside
 torch's bf16, torchao and the floor. Times are shares of torch's bf16 on that shape; shorter is faster.
 
-    bench/plot_step.py step.json step.svg [--op fwd_bwd|fwd_bwd_cached] [--split uneven] [--torchao other.json]
+    bench/plot_step.py step.json step.svg [--op fwd_bwd|fwd_bwd_cached] [--split uneven]
     bench/plot_step.py step.json --table
 
---table prints the README's table instead. --torchao takes torchao's share of torch's bf16 from another run, for results that have none of it."""
+--table prints the README's table instead."""
 import argparse
 import json
 import math
 
 PARTS = (("casts", "#e0a030"), ("forward", "#2f6fb0"), ("dgrad", "#5b9bd5"), ("wgrad", "#9cc3e6"), ("rest", "#d0d0d0"))
-PEERS = (("torch_bf16", "torch bf16", "#777777"), ("torchao", "torchao fp8", "#b5493a"),
-         ("torchao_elsewhere", "torchao fp8, another run", "#b5493a"))
+PEERS = (("torch_bf16", "torch bf16", "#777777"), ("torchao", "torchao fp8", "#b5493a"))
 BAR, GAP, LEFT, TOP, HEIGHT = 22, 34, 60, 64, 320
 
 
@@ -28,15 +27,6 @@ def bars(row):
     result = [("Octet", [(colour, parts[name] / whole) for name, colour in PARTS if parts.get(name)])]
     result += [(label, [(colour, row["peer_us"][name] / whole)]) for name, label, colour in PEERS if name in row["peer_us"]]
     return result + [("floor", [("none", row["floor_us"] / whole)])]
-
-
-def add_torchao(rows, others):
-    shape_of = lambda row: tuple(row[name] for name in "MNKE")
-    shares = {shape_of(row): row["vs"]["torchao"] / row["vs"]["torch_bf16"] for row in others
-              if row["op"] == "fwd_bwd" and row["split"] == "uneven" and "torchao" in row["vs"]}
-    for row in rows:
-        if shape_of(row) in shares and "torchao" not in row["peer_us"]:
-            row["peer_us"]["torchao_elsewhere"] = shares[shape_of(row)] * row["peer_us"]["torch_bf16"]
 
 
 def draw(rows, title):
@@ -106,7 +96,6 @@ def main():
     parser.add_argument("--table", action="store_true")
     parser.add_argument("--op", default="fwd_bwd")
     parser.add_argument("--split", default="uneven")
-    parser.add_argument("--torchao", help="results of a run that timed torchao")
     arguments = parser.parse_args()
     with open(arguments.results) as file:
         results = json.load(file)
@@ -118,9 +107,6 @@ def main():
     if not rows:
         raise SystemExit(f"{arguments.results} has no row with op {arguments.op} and split {arguments.split} that plot_step.py can draw; "
                          "run bench/peers/compare.py again")
-    if arguments.torchao:
-        with open(arguments.torchao) as file:
-            add_torchao(rows, json.load(file)["rows"])
     stamp = results["stamp"]
     weights = "weights cached" if arguments.op.endswith("cached") else "weights quantized every step"
     title = f"A step of one expert product, {weights}: time over torch bf16's ({stamp['gpu']}, {stamp['date'][:10]})"
