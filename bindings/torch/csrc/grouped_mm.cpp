@@ -77,7 +77,8 @@ ForwardResult forward(const Tensor& a, const std::vector<const Tensor*>& bs, con
 
 Three grouped_mm(Tensor a, Tensor b, Tensor ends, Text recipe, Text out, bool keep, std::optional<Tensor> given,
                  std::optional<Tensor> given_scale, std::optional<Tensor>, std::optional<Tensor>,
-                 std::optional<Tensor> rows, std::optional<Tensor> rows_scale) {
+                 std::optional<Tensor> rows, std::optional<Tensor> rows_scale, std::optional<Tensor>,
+                 std::optional<Tensor>) {
     const ForwardResult result = forward(a, {&b}, ends, recipe, out, keep, {given, given_scale}, {rows, rows_scale});
     return {result.y[0], result.kept.data, result.kept.scale};
 }
@@ -88,18 +89,15 @@ Four grouped_mm_dual(Tensor a, Tensor b0, Tensor b1, Tensor ends, Text recipe, T
     return {result.y[0], result.y[1], result.kept.data, result.kept.scale};
 }
 
-Four cast_tokens(Tensor a, Tensor b, Tensor ends, Text text) {
-    const Recipe recipe = parse_recipe(text);
-    const Groups groups = groups_of(ends);
-    const Weights weights = weights_of(b);
-    check_tokens("A", a, "in-features", weights.k, b, groups);
+namespace {
+
+// Along tokens where the recipe's weight gradient reads that, along rows where `with_rows` asks for it.
+Four casts_of(const Tensor& a, const Groups& groups, const Recipe& recipe, bool with_rows) {
     const Device device = device_of(a);
     const std::int64_t tokens = a.size(0), features = a.size(1);
     const QuantizeOptions options = options_for(recipe, recipe.format);
     const CastTokens kept = cast_columns(a, tokens, features, options, groups, wgrad_in_8_bits(recipe));
-    const CastTokens rows = in_8_bits(recipe, Product::forward, weights, tokens, a)
-                                ? CastTokens(a, rows_shape(options, tokens, features, device))
-                                : CastTokens(a);
+    const CastTokens rows = with_rows ? CastTokens(a, rows_shape(options, tokens, features, device)) : CastTokens(a);
     const Four result{rows.data, rows.scale, kept.data, kept.scale};
     if (rows.view.data.null() && kept.view.data.null()) return result;
     const std::size_t workspace = token_workspace_bytes(device, tokens, features, groups.count);
@@ -107,6 +105,23 @@ Four cast_tokens(Tensor a, Tensor b, Tensor ends, Text text) {
     call.take_workspace(workspace);
     quantize_tokens(with_dense_rows(a), groups, options, rows.view, kept.view, call.on());
     return result;
+}
+
+}  // namespace
+
+Four cast_tokens(Tensor a, Tensor b, Tensor ends, Text text) {
+    const Recipe recipe = parse_recipe(text);
+    const Groups groups = groups_of(ends);
+    const Weights weights = weights_of(b);
+    check_tokens("A", a, "in-features", weights.k, b, groups);
+    return casts_of(a, groups, recipe, in_8_bits(recipe, Product::forward, weights, a.size(0), a));
+}
+
+Four cast_tokens_both(Tensor a, Tensor ends, Text text) {
+    const Recipe recipe = parse_recipe(text);
+    require(recipe.quantizes(), "the recipe ", text, " has no tokens in 8 bits to cast");
+    require(a.dim() == 2, "A has ", a.dim(), " axes, expected 2: [tokens, features]");
+    return casts_of(a, groups_of(ends), recipe, true);
 }
 
 Two grouped_mm_backward(Tensor dy, Tensor b, Tensor ends, Text recipe_text, Tensor kept,

@@ -66,7 +66,8 @@ void define(torch::stable::detail::StableLibrary& m) {
     m.def(
         "grouped_mm(Tensor a, Tensor b, Tensor ends, str recipe, str out, bool keep, Tensor? cast=None, "
         "Tensor? cast_scale=None, Tensor? dgrad_cast=None, Tensor? dgrad_cast_scale=None, Tensor? rows=None, "
-        "Tensor? rows_scale=None) -> (Tensor y, Tensor kept, Tensor kept_scale)");
+        "Tensor? rows_scale=None, Tensor? columns=None, Tensor? columns_scale=None) -> (Tensor y, Tensor kept, Tensor "
+        "kept_scale)");
     m.def(
         "grouped_mm_dual(Tensor a, Tensor b0, Tensor b1, Tensor ends, str recipe, str out, bool keep) -> "
         "(Tensor y0, Tensor y1, Tensor kept, Tensor kept_scale)");
@@ -79,6 +80,9 @@ void define(torch::stable::detail::StableLibrary& m) {
         "(Tensor forward, Tensor forward_scale, Tensor dgrad, Tensor dgrad_scale)");
     m.def(
         "cast_tokens(Tensor a, Tensor b, Tensor ends, str recipe) -> "
+        "(Tensor rows, Tensor rows_scale, Tensor kept, Tensor kept_scale)");
+    m.def(
+        "cast_tokens_both(Tensor a, Tensor ends, str recipe) -> "
         "(Tensor rows, Tensor rows_scale, Tensor kept, Tensor kept_scale)");
     m.def(
         "experts(Tensor x, Tensor gate_up, Tensor down, Tensor ends, Tensor? weights, str recipe, bool keep, "
@@ -124,6 +128,7 @@ void implement(torch::stable::detail::StableLibrary& m) {
     m.impl("grouped_mm_backward", TORCH_BOX(&grouped_mm_backward));
     m.impl("cast_weights", TORCH_BOX(&cast_weights));
     m.impl("cast_tokens", TORCH_BOX(&cast_tokens));
+    m.impl("cast_tokens_both", TORCH_BOX(&cast_tokens_both));
     m.impl("experts", TORCH_BOX(&experts));
     m.impl("experts_backward", TORCH_BOX(&experts_backward));
 }

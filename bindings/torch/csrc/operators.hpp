@@ -68,11 +68,12 @@ Tensor grouped_wgrad(Tensor dy, std::optional<Tensor> dy_scale, Tensor a, std::o
                      std::int64_t alignment, Text scaling, Text accumulation, Text out);
 
 // A training step of one expert product: y = a . b, group by group. b [E, K, N] in either layout. The weights may have
-// been cast before (cached); the cast of the input gradient passes through, for autograd to keep. So may the rows of a.
-// `kept` is what the weight gradient needs of a.
+// been cast before (cached); the cast of the input gradient passes through, for autograd to keep. So may the rows of a,
+// and its columns, which pass through too. `kept` is what the weight gradient needs of a.
 Three grouped_mm(Tensor a, Tensor b, Tensor ends, Text recipe, Text out, bool keep, std::optional<Tensor> cast,
                  std::optional<Tensor> cast_scale, std::optional<Tensor> dgrad_cast,
-                 std::optional<Tensor> dgrad_cast_scale, std::optional<Tensor> rows, std::optional<Tensor> rows_scale);
+                 std::optional<Tensor> dgrad_cast_scale, std::optional<Tensor> rows, std::optional<Tensor> rows_scale,
+                 std::optional<Tensor> columns, std::optional<Tensor> columns_scale);
 Two grouped_mm_backward(Tensor dy, Tensor b, Tensor ends, Text recipe, Tensor kept, std::optional<Tensor> kept_scale,
                         bool wants_a, bool wants_b, Text a_format, std::optional<Tensor> cast,
                         std::optional<Tensor> cast_scale);
@@ -80,6 +81,8 @@ Two grouped_mm_backward(Tensor dy, Tensor b, Tensor ends, Text recipe, Tensor ke
 Four grouped_mm_dual(Tensor a, Tensor b0, Tensor b1, Tensor ends, Text recipe, Text out, bool keep);
 // What grouped_mm would make of a: its rows (nothing where the product is in bf16), and what is kept.
 Four cast_tokens(Tensor a, Tensor b, Tensor ends, Text recipe);
+// The same with the rows always, whatever the product is in: their shapes are then known before the call.
+Four cast_tokens_both(Tensor a, Tensor ends, Text recipe);
 // The weights of a product, cast for forward and for the input gradient: data and scale of each.
 Four cast_weights(Tensor b, Text recipe);
 

@@ -258,7 +258,8 @@ def _kept(a, rows, features, ends, recipe, keep):
 
 
 @_fake("grouped_mm")
-def _(a, b, ends, recipe, out, keep, cast=None, cast_scale=None, dgrad_cast=None, dgrad_cast_scale=None, rows=None, rows_scale=None):
+def _(a, b, ends, recipe, out, keep, cast=None, cast_scale=None, dgrad_cast=None, dgrad_cast_scale=None, rows=None, rows_scale=None,
+      columns=None, columns_scale=None):
     return (a.new_empty((a.shape[0], b.shape[2]), dtype=FORMATS[out]), *_kept(a, *a.shape, ends, recipe, keep))
 
 
@@ -284,6 +285,13 @@ def _(dy, b, ends, recipe, kept, kept_scale, wants_a, wants_b, a_format, cast=No
 @_fake("cast_tokens")
 def _(a, b, ends, recipe):
     raise NotImplementedError("which rows octet::cast_tokens makes depends on the device's cost model; it is not for torch.compile")
+
+
+@_fake("cast_tokens_both")
+def _(a, ends, recipe):
+    name, options = parse_recipe(recipe)
+    scaling = SCALINGS[name]
+    return (*_as_bytes(*_rows(a, scaling, options.get("format", "e4m3")), scaling), *_kept(a, *a.shape, ends, recipe, True))
 
 
 @_fake("cast_weights")
@@ -316,11 +324,12 @@ def _(dy, gate_up, down, ends, weights, recipe, hidden, kept_x, kept_x_scale, ke
 
 
 def _setup(ctx, inputs, output):
-    a, b, ends, recipe, _, keep, _, _, dgrad_cast, dgrad_cast_scale, *_ = inputs
-    _need_kept(recipe, keep)
+    a, b, ends, recipe, _, keep, _, _, dgrad_cast, dgrad_cast_scale, _, _, *columns = inputs
+    given = columns[0] is not None
+    _need_kept(recipe, keep or given)
     ctx.mark_non_differentiable(*output[1:])
     ctx.recipe, ctx.a_format = recipe, FORMAT_NAMES[a.dtype]
-    kept = output[1:] if wgrad_in_8_bits(recipe) else (a, None)
+    kept = columns if given else output[1:] if wgrad_in_8_bits(recipe) else (a, None)
     ctx.save_for_backward(b, ends, *kept, dgrad_cast, dgrad_cast_scale)
 
 
@@ -328,7 +337,7 @@ def _backward(ctx, dy, *_):
     b, ends, kept, kept_scale, *casts = ctx.saved_tensors
     wants_a, wants_b = ctx.needs_input_grad[:2]
     da, db = torch.ops.octet.grouped_mm_backward(dy, b, ends, ctx.recipe, kept, kept_scale, wants_a, wants_b, ctx.a_format, *casts)
-    return da if wants_a else None, db if wants_b else None, *[None] * 10
+    return da if wants_a else None, db if wants_b else None, *[None] * 12
 
 
 def dual_gradients(backward, weights, dys, ends, recipe, kept, kept_scale, wants_a, wants_b, a_format):

@@ -13,6 +13,7 @@ _grouped_mm = torch.ops.octet.grouped_mm.default
 _grouped_mm_backward = torch.ops.octet.grouped_mm_backward.default
 _grouped_mm_dual = torch.ops.octet.grouped_mm_dual.default
 _cast_tokens = torch.ops.octet.cast_tokens.default
+_cast_tokens_both = torch.ops.octet.cast_tokens_both.default
 
 
 def local(tensor):
@@ -147,7 +148,10 @@ def grouped_mm(A, W, offs=None, recipe="fp8_rowwise", *, bias=None, out_dtype=No
     out = format_name(A.dtype if out_dtype is None else out_dtype)
     compiling = torch.compiler.is_compiling()
     casts = cached_cast(W, recipe) if cache_weights and recipe != "bf16" and not compiling else ()
-    if compiling:
+    if compiling and keep and wgrad_in_8_bits(recipe):
+        # The casts stand alone in the graph, where those of a second product of A are found to be the same.
+        y = _grouped_mm(A, W, offs, recipe, out, False, None, None, None, None, *_cast_tokens_both(A.detach(), offs, recipe))[0]
+    elif compiling:
         y = _grouped_mm(A, W, offs, recipe, out, keep)[0]
     elif keep:
         y = _GroupedMM.apply(A, W, offs, recipe, out, casts, _shared_cast(A, W, offs, recipe))

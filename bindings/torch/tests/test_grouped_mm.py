@@ -380,6 +380,10 @@ def test_opcheck_of_the_differentiable(recipe):
         kept = (a.detach(), None)
     else:
         torch.library.opcheck(torch.ops.octet.cast_weights, (b.detach(), recipe), test_utils=CHECKS)
+        torch.library.opcheck(torch.ops.octet.cast_tokens_both, (a.detach(), ends, recipe), test_utils=CHECKS)
+        casts = torch.ops.octet.cast_tokens_both(a.detach(), ends, recipe)
+        assert all(torch.equal(cast, k) for cast, k in zip(casts[2:], kept))
+        torch.library.opcheck(torch.ops.octet.grouped_mm, (a, b, ends, recipe, "f32", False, *[None] * 4, *casts), test_utils=CHECKS)
     torch.library.opcheck(torch.ops.octet.grouped_mm_backward,
                           (dy, b.detach(), ends, recipe, *(k if k is None else k.detach() for k in kept), True, True, "f32"),
                           test_utils=CHECKS)
@@ -420,6 +424,35 @@ def test_compiled_with_a_full_graph(device, recipe):
     for mine, its in zip(ours, (y.detach(), a.grad, w.grad)):
         mine, its = (t[owned] if t.dim() == 2 else t for t in (mine, its))
         assert torch.equal(mine, its) or (device.type == "cuda" and (mine - its).norm() <= 0.02 * its.norm())
+
+
+def test_a_compiled_graph_casts_a_shared_activation_once(device, recipe):
+    from functorch.compile import make_boxed_func, min_cut_rematerialization_partition
+    from torch._dynamo.backends.common import aot_autograd
+
+    a, w, b, ends, dy = tensors(device, torch.bfloat16)
+    casts = {"forward": 0, "backward": 0}
+
+    def counted(name):
+        def compiler(graph, _):
+            casts[name] += sum(node.target is torch.ops.octet.cast_tokens_both.default for node in graph.graph.nodes)
+            return make_boxed_func(graph.forward)
+
+        return compiler
+
+    def step(x, weight):
+        weight = weight.transpose(-2, -1)
+        return octet.grouped_mm(x, weight, ends, recipe) * octet.grouped_mm(x, weight * 3, ends, recipe)
+
+    backend = aot_autograd(fw_compiler=counted("forward"), bw_compiler=counted("backward"),
+                           partition_fn=min_cut_rematerialization_partition)
+    results = []
+    for function in (torch.compile(step, fullgraph=True, backend=backend), step):
+        y = function(a, w)
+        results.append([y.detach()[: ENDS[-1]], *(g[: ENDS[-1]] for g in torch.autograd.grad(y, (a, w), dy))])
+    assert casts == {"forward": recipe != "bf16", "backward": 0}
+    for ours, eager in zip(*results):
+        assert torch.equal(ours, eager)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="CUDA graphs need a GPU")
