@@ -65,21 +65,24 @@ def sqnr_db(given, expected):
 
 
 def interleaved(steps, repetitions):
-    """Median microseconds and spread of each step: one of each in turn, so that all see the same clocks."""
+    """Median microseconds and spread of each step: one of each in turn, another one first each time, so that all see the same
+    clocks and none is always the one that finds the device idle."""
     for step in steps.values():
         for _ in range(3):
             step()
     torch.cuda.synchronize()
     times = {name: [] for name in steps}
+    order = list(steps.items())
     for _ in range(repetitions):
         events = {}
-        for name, step in steps.items():
+        for name, step in order:
             flush.zero_()
             begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
             begin.record()
             step()
             end.record()
             events[name] = (begin, end)
+        order.append(order.pop(0))
         torch.cuda.synchronize()
         for name, (begin, end) in events.items():
             times[name].append(begin.elapsed_time(end) * 1e3)

@@ -131,13 +131,13 @@ def corpus(step, batch, sequence):
     return tokens[:, :-1], tokens[:, 1:]
 
 
-def build(mode, layers, lr=1e-4):
+def build(mode, layers):
     torch.manual_seed(0)
     torch.set_default_dtype(bf16)
     with torch.device(dev):
         model = Stack(mode, layers)
     torch.set_default_dtype(torch.float32)
-    return model, torch.optim.AdamW(model.parameters(), lr=lr, fused=True)
+    return model, torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
 
 
 def run_step(model, optimizer, batch):
@@ -198,9 +198,14 @@ def where_time_goes(step):
 
 
 def losses(mode, layers, steps):
-    model, optimizer = build(mode, layers, lr=3e-4)
+    """Of steps of one sequence each, from the same weights, at a learning rate that rises over the first twenty."""
+    model, optimizer = build(mode, layers)
     same_weights(model)
-    return [round(x, 4) for x in torch.stack([run_step(model, optimizer, corpus(step, 1, S)) for step in range(steps)]).tolist()]
+    result = []
+    for step in range(steps):
+        optimizer.param_groups[0]["lr"] = 3e-4 * min(1.0, (step + 1) / 20)
+        result.append(run_step(model, optimizer, corpus(step, 1, S)))
+    return [round(x, 4) for x in torch.stack(result).tolist()]
 
 
 def plot(path):
@@ -209,7 +214,7 @@ def plot(path):
         curves = json.load(file)["losses"]
     data = "\n".join(f"${mode} << EOD\n" + "\n".join(map(str, values)) + "\nEOD" for mode, values in curves.items())
     lines = ", ".join(f"${mode} using 0:1 with lines lw 1.5 title '{mode.replace('_', ' ')}'" for mode in curves)
-    image = os.path.splitext(path)[0] + "_losses.svg"
+    image = os.path.splitext(path)[0] + ".svg"
     script = f"set terminal svg size 720,360 background 'white'\nset output '{image}'\nset xlabel 'step'\nset ylabel 'loss'\n{data}\nplot {lines}\n"
     subprocess.run(["gnuplot"], input=script, text=True, check=True)
     print("picture:", image)
