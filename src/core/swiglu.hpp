@@ -19,13 +19,14 @@
 namespace octet::swiglu_rule {
 
 // e^x to about 1 unit in the last place: x = n ln2 + r, a polynomial in r, and n into the exponent. Beyond +-87, where
-// the result would leave the normal numbers, it stays what it is there.
+// the result would leave the normal numbers, it stays what it is there. NaN too becomes a number, so that either bound
+// is one instruction: whoever multiplies with x brings it back.
 template <class Math>
 OCTET_RULE float exponential(const Math& math, float x) {
     constexpr float log2e = 1.44269504f, ln2_high = 0.693359375f, ln2_low = -2.12194440e-4f;
     constexpr float to_integer = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer in the low bits
-    x = x > 87.0f ? 87.0f : x;
-    x = x < -87.0f ? -87.0f : x;
+    x = x < 87.0f ? x : 87.0f;
+    x = x > -87.0f ? x : -87.0f;
     const float shifted = math.fma(x, log2e, to_integer);
     const float n = shifted - to_integer;
     const float r = math.fma(n, -ln2_low, math.fma(n, -ln2_high, x));

@@ -112,44 +112,61 @@ inline SwigluParams swiglu_params(const SwigluCall& call) {
     p.gate_up = call.gate_up.data;
     p.gate_up_stride = call.gate_up.stride(0);
     p.weights = call.weights;
-    p.rows = call.gate_up.size(0);
+    p.rows = in_32_bits(call.gate_up.size(0), "rows");
     p.half = in_32_bits(call.gate_up.size(1), "columns") / 2;
-    p.aligned = rows_aligned(call.gate_up) && p.half * bytes_of(call.gate_up.format) % 16 == 0;
     if (call.backward()) {
         p.ds = call.ds.data;
         p.ds_stride = call.ds.stride(0);
         p.weight_gradients = call.weight_gradients;
-        p.aligned = p.aligned && rows_aligned(call.ds);
     }
     if (!call.out.null()) {
         p.out = call.out.data;
         p.out_stride = call.out.stride(0);
-        p.aligned = p.aligned && rows_aligned(call.out);
     }
     return p;
 }
 
-template <class In, class Codec, Scaling scaling, bool backward, class Runner>
+// Every eight elements of every tensor can be reached at once.
+inline bool swiglu_whole(const SwigluCall& call, const SwigluParams& p) {
+    return p.half % 8 == 0 && rows_aligned(call.gate_up) && (!call.backward() || rows_aligned(call.ds)) &&
+           (call.out.null() || rows_aligned(call.out)) &&
+           (!p.data || (starts_on(p.data, 8) && (p.rows < 2 || p.data_stride % 8 == 0)));
+}
+
+template <class Kernel, class Runner>
 void launch_swiglu(Runner& runner, SwigluParams p) {
     if (p.rows == 0) return;
-    const i64 eights = ceil_div(p.half, 8);
-    constexpr bool holds_row = !std::is_void_v<Codec> && scaling == Scaling::rowwise;
-    const auto go = [&](auto vectors) {
-        runner.template launch<SwigluKernel<In, Codec, scaling, decltype(vectors)::value, backward>>(
-            ceil_div(p.rows, 256 / p.team), p);
-    };
-    // The narrowest team that holds a row, where it must be held; else one that leaves no multiprocessor idle.
-    const i64 most = !holds_row ? 2 : std::min(runner.tuning().swiglu_vectors, backward ? 6 : 8);
+    // The narrowest team that holds a row, where it must be held; a wider one where there are few rows.
+    const i64 eights = ceil_div(p.half, 8), most = std::min(runner.tuning().swiglu_vectors, Kernel::held);
+    const auto each = [&] { return round_up(ceil_div(eights, p.team), Kernel::eights); };
     p.team = 32;
-    while (p.team < 256 && ceil_div(eights, p.team) > most && (holds_row || p.rows * p.team < 512 * 256)) p.team *= 2;
-    if constexpr (holds_row) {
-        const i64 vectors = ceil_div(eights, p.team);
-        if constexpr (!backward)
-            if (vectors > 6) return go(std::integral_constant<int, 8>{});
-        if (vectors > 4) return go(std::integral_constant<int, 6>{});
-        if (vectors > 2) return go(std::integral_constant<int, 4>{});
-    }
-    go(std::integral_constant<int, 2>{});
+    while (p.team < 256 && ((Kernel::by_row && each() > most) || (each() > 2 && i64{p.rows} * p.team < 512 * 256)))
+        p.team *= 2;
+    p.reach = in_32_bits(each() * p.team * 8, "columns");
+    p.held = each() <= Kernel::held;
+    // Two rows a team and more, so that inputs are sent for ahead; several times the blocks that fit, because
+    // multiprocessors are not equally fast.
+    const i64 all = ceil_div(p.rows, 256 / p.team), fit = runner.template resident<Kernel>();
+    const i64 waves = Kernel::by_row ? 4 : 16;
+    runner.template launch<Kernel>(std::min(all, std::clamp(all / 2, fit, waves * fit)), p);
+}
+
+template <class In, class Codec, Scaling scaling, class Runner>
+void launch_swiglu(Runner& runner, const SwigluCall& call, const SwigluParams& p) {
+    using Yes = std::true_type;
+    using No = std::false_type;
+    const auto go = [&](auto backward, auto whole, auto writes) {
+        constexpr bool b = decltype(backward)::value, w = decltype(whole)::value, o = decltype(writes)::value;
+        launch_swiglu<SwigluKernel<In, Codec, scaling, b, w, o>>(runner, p);
+    };
+    const auto access = [&](auto backward, auto writes) {
+        swiglu_whole(call, p) ? go(backward, Yes{}, writes) : go(backward, No{}, writes);
+    };
+    const auto direction = [&](auto writes) { call.backward() ? access(Yes{}, writes) : access(No{}, writes); };
+    if constexpr (std::is_void_v<Codec>)
+        direction(Yes{});
+    else
+        call.out.null() ? direction(No{}) : direction(Yes{});
 }
 
 }  // namespace detail
@@ -157,13 +174,9 @@ void launch_swiglu(Runner& runner, SwigluParams p) {
 // The result as gate_up's format stores it.
 template <class Runner>
 void swiglu(Runner& runner, const SwigluCall& call) {
-    const SwigluParams p = detail::swiglu_params(call);
     detail::with_input(call.gate_up.format, [&](auto in) {
         using In = typename decltype(in)::type;
-        if (call.backward())
-            detail::launch_swiglu<In, void, Scaling::rowwise, true>(runner, p);
-        else
-            detail::launch_swiglu<In, void, Scaling::rowwise, false>(runner, p);
+        detail::launch_swiglu<In, void, Scaling::rowwise>(runner, call, detail::swiglu_params(call));
     });
 }
 
@@ -182,18 +195,11 @@ void swiglu_rows(Runner& runner, const SwigluCall& call, const QuantizeOptions& 
     p.data_stride = rows.data.stride(0);
     p.scale = detail::scale_out(rows, -1, 0, options.scaling == Scaling::rowwise ? -1 : 1);
     p.rule = detail::rule_of(options);
-    const auto direction = [&](auto backward) {
-        constexpr bool b = decltype(backward)::value;
-        switch (options.scaling) {
-            case Scaling::rowwise: detail::launch_swiglu<Bf16In, Codec, Scaling::rowwise, b>(runner, p); break;
-            case Scaling::blockwise: detail::launch_swiglu<Bf16In, Codec, Scaling::blockwise, b>(runner, p); break;
-            case Scaling::mx: detail::launch_swiglu<Bf16In, Codec, Scaling::mx, b>(runner, p); break;
-        }
-    };
-    if (call.backward())
-        direction(std::true_type{});
-    else
-        direction(std::false_type{});
+    switch (options.scaling) {
+        case Scaling::rowwise: detail::launch_swiglu<Bf16In, Codec, Scaling::rowwise>(runner, call, p); break;
+        case Scaling::blockwise: detail::launch_swiglu<Bf16In, Codec, Scaling::blockwise>(runner, call, p); break;
+        case Scaling::mx: detail::launch_swiglu<Bf16In, Codec, Scaling::mx>(runner, call, p); break;
+    }
 }
 
 }  // namespace octet::gpu

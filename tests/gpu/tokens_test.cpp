@@ -56,6 +56,19 @@ void fill(Random& random, Rows& x) {
     }
 }
 
+// Most rows hold no NaN and nothing that overflows, which would be all that is left of a long row's scale.
+void tame_most_rows(Random& random, Rows& x, Tensor* weights) {
+    const i64 columns = x.extents.shape[1];
+    for (i64 row = 1; row < x.extents.shape[0]; ++row) {
+        if (row % 4 == 3) continue;
+        if (weights) weights->as<float>()[row] = 0.25f * static_cast<float>(row);
+        for (i64 i = 0; i < columns; ++i) {
+            u16& element = x.storage.as<u16>()[row * x.extents.strides[0] + i];
+            if (!(std::abs(BF16::decode(element)) < 1e3f)) element = BF16::encode(special(random) > 0 ? 2.0f : -100.0f);
+        }
+    }
+}
+
 bool same(Format format, const Tensor& a, const Tensor& b, i64 i) {
     const i64 size = bytes_of(format);
     if (std::memcmp(a.as<char>() + i * size, b.as<char>() + i * size, static_cast<std::size_t>(size)) == 0) return true;
@@ -169,11 +182,11 @@ TEST_P(GpuTokens, PermutationEqualsTheReference) {
 }
 
 TEST_P(GpuTokens, SwigluEqualsTheReference) {
-    for (int seed = 0; seed < 10; ++seed) {
+    for (int seed = 0; seed < 12; ++seed) {
         Random random(static_cast<u64>(seed + 100));
-        EmulatorRunner runner(GetParam(), 4, {});
+        EmulatorRunner runner(GetParam(), 1 + seed % 3, {});  // few blocks: a team takes several rows
         const Format format = seed % 2 ? Format::f32 : Format::bf16;
-        const i64 m = below(random, 20),
+        const i64 m = below(random, 60),
                   h = std::vector<i64>{1, 8, 100, 256, 520, 2304, 4104}[static_cast<std::size_t>(below(random, 7))];
         SCOPED_TRACE(testing::Message() << "seed " << seed << ", " << name(format) << " [" << m << ", " << h << "]");
         const i64 gap = below(random, 2) * 8;
@@ -219,9 +232,9 @@ struct Quantized {
 };
 
 TEST_P(GpuTokens, FusedSwigluEqualsTheReference) {
-    for (int seed = 0; seed < 18; ++seed) {
+    for (int seed = 0; seed < 30; ++seed) {
         Random random(static_cast<u64>(seed + 200));
-        EmulatorRunner runner(GetParam(), 4, {});
+        EmulatorRunner runner(GetParam(), 1 + seed % 3, {});
         QuantizeOptions options;
         options.scaling =
             std::vector<Scaling>{Scaling::rowwise, Scaling::blockwise, Scaling::mx}[static_cast<std::size_t>(seed % 3)];
@@ -231,13 +244,15 @@ TEST_P(GpuTokens, FusedSwigluEqualsTheReference) {
         options.format = Format::e4m3;
 #endif
         options.scale_rounding = below(random, 2) ? ScaleRounding::exact : ScaleRounding::power_of_two;
-        const i64 m = 1 + below(random, 12),
-                  h = std::vector<i64>{1, 100, 128, 256, 1408, 4224, 8320}[static_cast<std::size_t>(below(random, 7))];
+        // Each width with each scaling. 16640 is longer than what is kept of a row.
+        const i64 widths[] = {1, 100, 128, 256, 1408, 4224, 16640};
+        const i64 h = widths[seed / 3 % 7], m = 2 + below(random, h < 300 ? 60 : 6);
         SCOPED_TRACE(testing::Message() << "seed " << seed << ", " << name(options.scaling) << " "
                                         << name(options.format) << " [" << m << ", " << h << "]");
         Rows gate_up(Format::bf16, m, 2 * h, 0), ds(Format::bf16, m, h, 8);
         fill(random, gate_up), fill(random, ds);
         Tensor weights = some_weights(random, m);
+        tame_most_rows(random, gate_up, &weights), tame_most_rows(random, ds, nullptr);
         // An infinite weight on a row of ones: infinity, and no NaN from beside the row.
         weights.as<float>()[0] = INFINITY;
         for (i64 i = 0; i < 2 * h; ++i) gate_up.storage.as<u16>()[i] = BF16::encode(1.0f);
