@@ -74,9 +74,9 @@ __device__ __forceinline__ void load_slot(ProductStorage<Config>& storage, const
 template <class Config>
 struct ScaleFeeder {
     static constexpr int rights = Config::right_tile / 32, lefts = Config::left_tile / 32;
-    const float *right[rights], *left[lefts];  // of the next slot
-    std::int64_t right_step, left_step;        // from block to block
-    unsigned right_valid = 0, left_valid = 0;  // a bit each
+    const float *right, *left;           // this lane's first of the next slot
+    std::int64_t right_step, left_step;  // from block to block
+    int right_valid, left_valid;         // from there on
     int lane;
 
     __device__ ScaleFeeder(const ProductParameters& parameters, const ProductTask& task)
@@ -85,33 +85,20 @@ struct ScaleFeeder {
           lane(static_cast<int>(threadIdx.x % 32)) {
         const std::int64_t block = task.left_first / Config::reduce_tile;
         const bool inside = block < parameters.scale_blocks;  // not in an empty group, whose operands lie past the end
-#pragma unroll
-        for (int i = 0; i < rights; ++i) {
-            const bool valid = inside && lane + 32 * i < task.right_valid;
-            right_valid |= (valid ? 1u : 0u) << i;
-            right[i] = parameters.right_scales + (valid ? block * right_step + task.right_row + lane + 32 * i : 0);
-        }
-#pragma unroll
-        for (int i = 0; i < lefts; ++i) {
-            const bool valid = inside && task.left_row + lane + 32 * i < parameters.shape.left_extent;
-            left_valid |= (valid ? 1u : 0u) << i;
-            left[i] = parameters.left_scales + (valid ? block * left_step + task.left_row + lane + 32 * i : 0);
-        }
+        right_valid = inside ? task.right_valid - lane : 0;
+        left_valid = inside ? parameters.shape.left_extent - task.left_row - lane : 0;
+        right = parameters.right_scales + (inside ? block * right_step + task.right_row + lane : 0);
+        left = parameters.left_scales + (inside ? block * left_step + task.left_row + lane : 0);
     }
 
     __device__ __forceinline__ void load(SlotScales<Config::right_tile>& scales, ptx::Barrier* arrived) {
 #pragma unroll
-        for (int i = 0; i < rights; ++i) {
-            const bool valid = right_valid >> i & 1;
-            ptx::copy_word(&scales.right[scales.place(lane + 32 * i)], right[i], valid);
-            if (valid) right[i] += right_step;
-        }
+        for (int i = 0; i < rights; ++i)
+            ptx::copy_word(&scales.right[scales.place(lane + 32 * i)], right + 32 * i, 32 * i < right_valid);
 #pragma unroll
-        for (int i = 0; i < lefts; ++i) {
-            const bool valid = left_valid >> i & 1;
-            ptx::copy_word(&scales.left[lane + 32 * i], left[i], valid);
-            if (valid) left[i] += left_step;
-        }
+        for (int i = 0; i < lefts; ++i) ptx::copy_word(&scales.left[lane + 32 * i], left + 32 * i, 32 * i < left_valid);
+        right += right_step;
+        left += left_step;
         ptx::copy_words_arrive(arrived);
     }
 };

@@ -29,26 +29,36 @@ struct Multiplier {
         if constexpr (Config::reduction != Reduction::along_k) blank_tail(task, position.slot, round);
     }
 
+    // Where in its tile a product of 64 rows lies.
+    struct Place {
+        int row, column;
+    };
+
     // Issues the products of the slot at `position`, without waiting for them. What lies past the group's end is not
     // multiplied at all.
     template <int Width, bool Accumulate>
     __device__ __forceinline__ void multiply_slot(float (&acc)[Width / 2], const ProductTask& task, int round) const {
+        multiply_slot<Width, Accumulate>(acc, task, round, {half * 64, 0});
+    }
+    template <int Width, bool Accumulate>
+    __device__ __forceinline__ void multiply_slot(float (&acc)[Width / 2], const ProductTask& task, int round,
+                                                  Place place) const {
         const int kept = task.reduce_length - round * Config::reduce_tile;
         if (Config::reduction == Reduction::along_k || kept > 3 * Config::step)
-            multiply_steps<Width, Accumulate, 4>(acc);
+            multiply_steps<Width, Accumulate, 4>(acc, place);
         else if (kept > 2 * Config::step)
-            multiply_steps<Width, Accumulate, 3>(acc);
+            multiply_steps<Width, Accumulate, 3>(acc, place);
         else if (kept > Config::step)
-            multiply_steps<Width, Accumulate, 2>(acc);
+            multiply_steps<Width, Accumulate, 2>(acc, place);
         else
-            multiply_steps<Width, Accumulate, 1>(acc);
+            multiply_steps<Width, Accumulate, 1>(acc, place);
     }
 
     // The first `Steps` of the slot's four instructions; whole, because the compiler serializes products in branches.
     template <int Width, bool Accumulate, int Steps>
-    __device__ __forceinline__ void multiply_steps(float (&acc)[Width / 2]) const {
-        const std::uint8_t* left = storage.left[position.slot] + half * 64 * 128;  // a panel is 64 lines too
-        const std::uint8_t* right = storage.right[position.slot];
+    __device__ __forceinline__ void multiply_steps(float (&acc)[Width / 2], Place place) const {
+        const std::uint8_t* left = storage.left[position.slot] + place.row * 128;  // a panel is 64 lines too
+        const std::uint8_t* right = storage.right[position.slot] + place.column * 128;
         if constexpr (Accumulate) ptx::wgmma_hold(acc);
         ptx::wgmma_fence();
         const std::uint64_t a =
@@ -145,18 +155,21 @@ struct Multiplier {
         }
     };
     template <int Width>
-    __device__ __forceinline__ BlockScales<Width> read_scales(int slot) const {
-        const auto& shared = storage.scales[slot];
-        const int lane = static_cast<int>(threadIdx.x % 32),
-                  row = half * 64 + static_cast<int>(threadIdx.x / 32 % 4) * 16 + lane / 4;
-        BlockScales<Width> scales;
-        scales.left[0] = shared.left[row];
-        scales.left[1] = shared.left[row + 8];
+    __device__ __forceinline__ void read_left_scales(BlockScales<Width>& scales, int first_row) const {
+        const int row =
+            first_row + static_cast<int>(threadIdx.x / 32 % 4) * 16 + static_cast<int>(threadIdx.x % 32) / 4;
+        scales.left[0] = storage.scales[position.slot].left[row];
+        scales.left[1] = storage.scales[position.slot].left[row + 8];
+    }
+    template <int Width>
+    __device__ __forceinline__ void read_right_scales(BlockScales<Width>& scales, int first_column) const {
+        const auto& shared = storage.scales[position.slot];
         if constexpr (Config::tokens_left) {
 #pragma unroll
             for (int i = 0; i < scales.rights; ++i) scales.right[i] = shared.right[i];
         } else {
-            const auto* right = reinterpret_cast<const float4*>(&shared.right[lane % 4 * shared.stride]);
+            const auto* right =
+                reinterpret_cast<const float4*>(&shared.right[threadIdx.x % 4 * shared.stride + first_column / 4]);
 #pragma unroll
             for (int j = 0; j < Width / 16; ++j) {
                 const float4 four = right[j];  // of two columns, and of the two 8 further on
@@ -166,7 +179,6 @@ struct Multiplier {
                 scales.right[4 * j + 3] = four.w;
             }
         }
-        return scales;
     }
 
     // The last instruction's part of the reduction may reach past the group's end, where the next group's tokens lie:
@@ -244,8 +256,10 @@ struct Multiplier {
                 multiply_slot<Width, false>(partial, task, round);
                 ptx::named_arrive(3 - half, 256);
                 BlockScales<Width> scales;
-                if constexpr (Config::scaled_blocks)
-                    scales = read_scales<Width>(position.slot);  // while the products run
+                if constexpr (Config::scaled_blocks) {  // while the products run
+                    read_left_scales(scales, half * 64);
+                    read_right_scales(scales, 0);
+                }
                 ptx::wgmma_wait<0>();
                 ptx::wgmma_hold(partial);
                 release(position.slot);
@@ -266,17 +280,57 @@ struct Multiplier {
         return next;
     }
 
-    // A tile of which this warpgroup's rows belong to no token: as tile(), but nothing is multiplied.
+    // Columns `column` and on of one tile, all its rows; otherwise as tile().
+    template <int Width>
+    __device__ __forceinline__ ProductTask tile_columns(const ProductTask& task, int column) {
+        float acc[2][Width / 2] = {};
+        const ProductTask next = tasks.next();
+        for (int round = 0; round < task.blocks; ++round) {
+            await_slot(task, round);
+            BlockScales<Width> scales;
+#pragma unroll
+            for (int turn = 0; turn < 2; ++turn) {
+                float partial[Width / 2];
+                ptx::named_sync(2 + half, 256);
+                multiply_slot<Width, false>(partial, task, round, {turn * 64, column});
+                ptx::named_arrive(3 - half, 256);
+                if (turn == 0) read_right_scales(scales, column);
+                read_left_scales(scales, turn * 64);
+                ptx::wgmma_wait<0>();
+                ptx::wgmma_hold(partial);
+                if (turn == 1) release(position.slot);
+#pragma unroll
+                for (int i = 0; i < Width / 2; ++i) acc[turn][i] += partial[i] * scales.of(i);
+            }
+            position.advance();
+        }
+        output.template stage<Width>(acc[0]);
+        output.template stage<Width>(acc[1]);
+        return next;
+    }
+    template <int Width>
+    __device__ __forceinline__ ProductTask dispatch_columns(const ProductTask& task, int column, int width) {
+        if (width == Width) return tile_columns<Width>(task, column);
+        constexpr int narrower = Width > 96 ? 96 : Width - 32;
+        if constexpr (narrower > 0)
+            return dispatch_columns<narrower>(task, column, width);
+        else
+            return pass_over(task);
+    }
+
+    // A tile of which this warpgroup has no tokens, or no columns: its turns pass, but nothing is multiplied.
     __device__ __forceinline__ ProductTask pass_over(const ProductTask& task) {
         const ProductTask next = tasks.next();
         for (int round = 0; round < task.blocks; ++round) {
             await_slot(task, round);
-            ptx::named_sync(2 + half, 256);
-            ptx::named_arrive(3 - half, 256);
+            for (int turn = 0; turn < (Config::columns_halved ? 2 : 1); ++turn) {
+                ptx::named_sync(2 + half, 256);
+                ptx::named_arrive(3 - half, 256);
+            }
             release(position.slot);
             position.advance();
         }
-        output.pass_over_rows(task.right_width);
+        if constexpr (Config::tokens_left) output.pass_over_rows(task.right_width);
         return next;
     }
 
@@ -295,7 +349,11 @@ struct Multiplier {
             ptx::named_arrive(2, 256);  // the first turn is the other's
         ProductTask task = tasks.next();
         while (task.blocks >= 0) {
-            if (Config::tokens_left && half * 64 >= task.left_valid)
+            if constexpr (Config::columns_halved) {
+                const int first = Config::first_columns(task.right_width);
+                task = dispatch_columns<Config::right_tile / 2>(task, half * first,
+                                                                half == 0 ? first : task.right_width - first);
+            } else if (Config::tokens_left && half * 64 >= task.left_valid)
                 task = pass_over(task);
             else
                 task = dispatch<Config::right_tile>(task);

@@ -50,6 +50,14 @@ struct ProductConfig {
     // the tokens as columns every lane would read a scale for two of its accumulators, from shared memory that the
     // tensor cores keep busy already; as rows they are two scales a lane. Everywhere else the tokens are on the right.
     static constexpr bool tokens_left = accumulation == Accumulation::blocks && reduction == Reduction::along_k;
+    // Blockwise wgrad: scales on both sides, of which a lane needs two for its rows and one for each of its columns. So
+    // each multiplying warpgroup has all 128 rows of half of the columns, in two turns: half as many to read.
+    static constexpr bool columns_halved =
+        accumulation == Accumulation::blocks && reduction != Reduction::along_k && output != Output::add_f32;
+    // Columns of the first warpgroup, of a tile of `width`.
+    __host__ __device__ static constexpr int first_columns(int width) {
+        return width == right_tile ? right_tile / 2 : (width / 2 + 31) / 32 * 32;
+    }
     static constexpr int spare_bytes =
         227 * 1024 - slots * slot_bytes - (decoded ? 6144 : 4096);  // barriers, scales, tasks
     static constexpr bool adds = output == Output::add_f32;
@@ -57,9 +65,10 @@ struct ProductConfig {
     static constexpr int staging_bytes = whole_tile_staged      ? right_tile * (adds ? 256 : 128)
                                          : spare_bytes >= 65536 ? 32768
                                                                 : 16384;
-    using OutputLayout =
-        std::conditional_t<tokens_left, TokenOutputLayout<output, tokens_left ? right_tile : 64>,
-                           octet::cuda::OutputLayout<output, staging_bytes, whole_tile_staged ? 1 : 2>>;
+    using OutputLayout = std::conditional_t<
+        tokens_left, TokenOutputLayout<output, tokens_left ? right_tile : 64>,
+        std::conditional_t<columns_halved, HalvedOutputLayout<output, right_tile>,
+                           octet::cuda::OutputLayout<output, staging_bytes, whole_tile_staged ? 1 : 2>>>;
     static constexpr int threads = 384;
     static constexpr int task_readers = 11;  // warps: 1 feeding, 2 storing, 8 multiplying
     // On a full slot: the engine, and 32 lanes where they bring scales.
@@ -78,7 +87,7 @@ struct ProductConfig {
     static_assert(!left_panels || (element == Element::bf16 && accumulation == Accumulation::fast),
                   "the tensor cores transpose 16-bit operands only");
     static_assert(!decoded || accumulation == Accumulation::fast);
-    static_assert(accumulation == Accumulation::fast || right_tile <= 192,
+    static_assert(accumulation == Accumulation::fast || right_tile <= 192 || (columns_halved && right_tile == 224),
                   "two sets of accumulators must fit the registers");
     static_assert(!scaled_blocks || fp8);
 };

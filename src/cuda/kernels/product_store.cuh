@@ -46,7 +46,15 @@ __device__ void store_tiles(ProductStorage<Config>& storage, const ProductParame
             for (int i = 0; i < Config::right_tile / 32; ++i) shared.right_scales[lane + i * 32] = right_scales[i];
             ptx::warp_arrive(&shared.scales_ready);
         }
-        if constexpr (Config::tokens_left)
+        if constexpr (Config::columns_halved) {
+            const int first = Config::first_columns(task.right_width);
+            const int width = half == 0 ? first : task.right_width - first;
+            for (int left = 0; left < Config::left_tile && width > 0; left += 64) {
+                drainer.finish();
+                drainer.template drain<true>(width, task.left_row + left, task.right_row + half * first,
+                                             task.right_valid, task.group);
+            }
+        } else if constexpr (Config::tokens_left)
             drainer.drain_columns(task.right_width, task.right_row, left_row, task.left_valid - half * 64);
         else
             drainer.template drain<!along_k>(task.right_width, left_row, task.right_row, task.right_valid,

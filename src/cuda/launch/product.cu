@@ -74,13 +74,7 @@ void clear(const WeightGradientProduct& p, cudaStream_t stream) {
     check_cuda(cudaMemsetAsync(p.dw, 0, bytes, stream), "cudaMemsetAsync");
 }
 
-bool on_hopper() {
-    int device = 0, major = 0, minor = 0;
-    check_cuda(cudaGetDevice(&device), "cudaGetDevice");
-    check_cuda(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), "cudaDeviceGetAttribute");
-    check_cuda(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device), "cudaDeviceGetAttribute");
-    return major == 9 && minor == 0;
-}
+bool on_hopper() { return launch_device().hopper_multiprocessors > 0; }
 
 bool aligned(const void* pointer) { return reinterpret_cast<std::uintptr_t>(pointer) % 16 == 0; }
 bool whole_units(std::int64_t elements, int bytes) { return elements * bytes % 16 == 0; }
@@ -122,7 +116,7 @@ ProductKernel choose_kernel(const WeightGradientProduct& p) {
     return fits && on_hopper() ? ProductKernel::hopper : ProductKernel::generic;
 }
 
-// Two sets of accumulators leave room for 192 right rows, a set of scales beside them (fp8_blockwise wgrad) for 160.
+// Two sets of accumulators leave room for 192 right rows; half of the rows' at a time (fp8_blockwise wgrad), for 224.
 // With one set, 256, and three slots, so that a whole tile can wait in shared memory for its store; but where an expert
 // has few tokens its weights come from device memory for little work each, loads and not stores are what is waited for,
 // and a fourth slot is worth more.
@@ -136,7 +130,7 @@ ProductPlan choose_plan(const WeightGradientProduct& p) {
     // Added to: the old tile lies in shared memory as a whole, unless there is so much work for it that the engine has
     // the time to add in L2.
     const bool adds = p.output == ProductOutput::add_f32;
-    if (p.recipe == ProductRecipe::fp8_blockwise) return {8, 160, adds ? 3 : 4};
+    if (p.recipe == ProductRecipe::fp8_blockwise) return adds ? ProductPlan{8, 160, 3} : ProductPlan{8, 224, 4};
     if (adds && (two_sets || p.m < 2048 * p.e)) return {8, 192, 3};
     return two_sets ? ProductPlan{8, 192, 4} : ProductPlan{8, 256, 3};
 }

@@ -20,7 +20,7 @@ void launch_token(const TokenGroupedProduct& p, const ProductPlan& plan, cudaStr
                               operand_map("a", p.a, 1, p.m, p.k, plan.right_tile / 2),
                               make_output_map(p.output, p.out, 1, p.m, p.n)};
     launch_product<Element::bf16, Reduction::along_k, output, Accumulation::fast, weights_lie>(
-        maps, parameters_of(p, plan), plan, most_tiles(p, plan.right_tile), stream);
+        maps, parameters_of(p, plan), plan, most_tiles(p, plan), stream);
 }
 
 template <Output output>
@@ -36,7 +36,7 @@ void launch_wgrad(const WeightGradientProduct& p, const ProductPlan& plan, cudaS
     const ProductMaps maps = {operand_map("a", p.a, 1, p.m, p.k, 64), right, right,
                               make_output_map(p.output, p.dw, p.e, p.n, p.k)};
     launch_product<Element::bf16, Reduction::along_tokens, output, Accumulation::fast, Lies::across_reduction>(
-        maps, parameters_of(p, plan), plan, most_tiles(p, plan.right_tile), stream);
+        maps, parameters_of(p, plan), plan, most_tiles(p, plan), stream);
 }
 
 }  // namespace
@@ -47,13 +47,7 @@ void launch_bf16_token(const TokenGroupedProduct& p, const ProductPlan& plan, cu
 }
 
 void launch_bf16_wgrad(const WeightGradientProduct& p, const ProductPlan& plan, cudaStream_t stream) {
-    switch (p.output) {
-        case ProductOutput::bf16: return launch_wgrad<Output::bf16>(p, plan, stream);
-        case ProductOutput::f32: return launch_wgrad<Output::f32>(p, plan, stream);
-        case ProductOutput::add_f32:
-            return plan.right_tile == 256 ? launch_wgrad<Output::reduce_f32>(p, plan, stream)
-                                          : launch_wgrad<Output::add_f32>(p, plan, stream);
-    }
+    launch_output(p, plan, [&]<Output output>() { launch_wgrad<output>(p, plan, stream); });
 }
 
 }  // namespace octet::cuda

@@ -21,7 +21,7 @@ void launch_fp8_instance(const TokenGroupedProduct& p, const ProductPlan& plan, 
                                  ? ProductMaps{tokens(128), weights(32), weights(tile / 2), out}
                                  : ProductMaps{weights(128), tokens(32), tokens(tile / 2), out};
     launch_product<element, Reduction::along_k, output, accumulation>(maps, parameters_of(p, plan), plan,
-                                                                      most_tiles(p, tile), stream);
+                                                                      most_tiles(p, plan), stream);
 }
 
 template <Element element>
@@ -49,22 +49,15 @@ void launch_fp8_instance(const WeightGradientProduct& p, const ProductPlan& plan
     };
     const ProductMaps maps = {map("a", p.a, p.k, p.a_padded, 128), map("dy", p.dy, p.n, p.dy_padded, 32),
                               map("dy", p.dy, p.n, p.dy_padded, tile / 2),
-                              make_output_map(p.output, p.dw, p.e, p.n, p.k)};
+                              make_output_map(p.output, p.dw, p.e, p.n, p.k, tile == 224 ? 16 : 32)};
     launch_product<element, Reduction::along_padded_tokens, output, accumulation>(maps, parameters_of(p, plan), plan,
-                                                                                  most_tiles(p, tile), stream);
+                                                                                  most_tiles(p, plan), stream);
 }
 
 template <Element element, Accumulation accumulation>
 void launch_fp8_output(const WeightGradientProduct& p, const ProductPlan& plan, cudaStream_t stream) {
-    switch (p.output) {
-        case ProductOutput::bf16: return launch_fp8_instance<element, Output::bf16, accumulation>(p, plan, stream);
-        case ProductOutput::f32: return launch_fp8_instance<element, Output::f32, accumulation>(p, plan, stream);
-        case ProductOutput::add_f32:
-            if constexpr (accumulation == Accumulation::fast)
-                if (plan.right_tile == 256)
-                    return launch_fp8_instance<element, Output::reduce_f32, accumulation>(p, plan, stream);
-            return launch_fp8_instance<element, Output::add_f32, accumulation>(p, plan, stream);
-    }
+    launch_output(p, plan,
+                  [&]<Output output>() { launch_fp8_instance<element, output, accumulation>(p, plan, stream); });
 }
 
 template <Element element>

@@ -20,9 +20,16 @@ void launch_product(const ProductMaps& maps, const ProductParameters& parameters
     using Storage = ProductStorage<Config>;
     static_assert(sizeof(Storage) <= 227 * 1024, "octet: shared memory of one block");
     const auto kernel = sm90_grouped_product<Config>;
-    check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(Storage)),
-               "cudaFuncSetAttribute");
-    const auto blocks = static_cast<unsigned>(std::min<std::int64_t>(hopper_multiprocessors(), most_tiles));
+    const LaunchDevice device = launch_device();
+    if (device.hopper_multiprocessors == 0)
+        fail(Status::unsupported, "the Hopper products need compute capability 9.0, which device ", device.index,
+             " does not have");
+    static OncePerDevice prepared;
+    prepared(device.index, [&] {
+        check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(Storage)),
+                   "cudaFuncSetAttribute");
+    });
+    const auto blocks = static_cast<unsigned>(std::min<std::int64_t>(device.hopper_multiprocessors, most_tiles));
     // Its barriers are set up while the kernel before it ends: microseconds, but small products have few.
     cudaLaunchAttribute early{};
     early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
@@ -50,8 +57,10 @@ void launch_product(const ProductMaps& maps, const ProductParameters& parameters
     if constexpr (output == Output::add_f32) {
         constexpr int right_tile = accumulation == Accumulation::blocks ? 160 : 192;
         if (is(right_tile, 3)) return launch_with.template operator()<right_tile, 3>();
+    } else if constexpr (output == Output::reduce_f32 && accumulation != Accumulation::fast) {
+        // There is no tile of 256 with two sets of accumulators.
     } else if constexpr (accumulation == Accumulation::blocks) {
-        constexpr int right_tile = reduction == Reduction::along_k ? 192 : 160;
+        constexpr int right_tile = reduction == Reduction::along_k ? 192 : 224;
         if (is(right_tile, 4)) return launch_with.template operator()<right_tile, 4>();
     } else if constexpr (accumulation == Accumulation::promoted) {
         if (is(192, 4)) return launch_with.template operator()<192, 4>();
@@ -64,12 +73,24 @@ void launch_product(const ProductMaps& maps, const ProductParameters& parameters
          " slots");
 }
 
-// Output map: boxes of 32 rows, 128 bytes wide.
+// Calls launch.operator()<output>() with what a wgrad's output is to the kernel.
+template <class Launch>
+void launch_output(const WeightGradientProduct& p, const ProductPlan& plan, Launch launch) {
+    switch (p.output) {
+        case ProductOutput::bf16: return launch.template operator()<Output::bf16>();
+        case ProductOutput::f32: return launch.template operator()<Output::f32>();
+        case ProductOutput::add_f32:
+            return plan.right_tile == 256 ? launch.template operator()<Output::reduce_f32>()
+                                          : launch.template operator()<Output::add_f32>();
+    }
+}
+
+// Output map: boxes of `box_rows` rows, 128 bytes wide.
 inline CUtensorMap make_output_map(ProductOutput output, void* out, std::int64_t batches, std::int64_t rows,
-                                   std::int64_t columns) {
+                                   std::int64_t columns, int box_rows = 32) {
     const bool bf16 = output == ProductOutput::bf16;
     return make_tensor_map({"output", out, bf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT32,
-                            bf16 ? 2 : 4, batches, rows, columns, 32, bf16 ? 64 : 32});
+                            bf16 ? 2 : 4, batches, rows, columns, box_rows, bf16 ? 64 : 32});
 }
 
 inline ProductParameters parameters_of(const TokenGroupedProduct& p, const ProductPlan& plan) {
@@ -100,13 +121,14 @@ inline ProductParameters parameters_of(const WeightGradientProduct& p, const Pro
 }
 
 // The most tiles any split of the tokens can give.
-inline std::int64_t most_tiles(const TokenGroupedProduct& p, int right_tile) {
+inline std::int64_t most_tiles(const TokenGroupedProduct& p, const ProductPlan& plan) {
     const bool tokens_left = p.recipe == ProductRecipe::fp8_blockwise;
-    const std::int64_t token_tile = tokens_left ? 128 : right_tile, weight_tile = tokens_left ? right_tile : 128;
+    const std::int64_t token_tile = tokens_left ? 128 : plan.right_tile,
+                       weight_tile = tokens_left ? plan.right_tile : 128;
     return (p.m / token_tile + std::min(p.m, p.e)) * ((p.n + weight_tile - 1) / weight_tile);
 }
-inline std::int64_t most_tiles(const WeightGradientProduct& p, int right_tile) {
-    return p.e * ((p.n + right_tile - 1) / right_tile) * ((p.k + 127) / 128);
+inline std::int64_t most_tiles(const WeightGradientProduct& p, const ProductPlan& plan) {
+    return p.e * ((p.n + plan.right_tile - 1) / plan.right_tile) * ((p.k + 127) / 128);
 }
 
 }  // namespace octet::cuda

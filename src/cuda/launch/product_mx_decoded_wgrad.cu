@@ -12,20 +12,14 @@ void launch_wgrad(const WeightGradientProduct& p, const ProductPlan& plan, cudaS
                               mx_decoded_map(p.workspace, p.n, p.dy_padded, plan.right_tile / 2),
                               make_output_map(p.output, p.dw, p.e, p.n, p.k)};
     launch_product<Element::bf16, Reduction::along_padded_tokens, output, Accumulation::fast>(
-        maps, parameters_of(p, plan), plan, most_tiles(p, plan.right_tile), stream);
+        maps, parameters_of(p, plan), plan, most_tiles(p, plan), stream);
 }
 
 }  // namespace
 
 void launch_mx_decoded_wgrad(const WeightGradientProduct& p, const ProductPlan& plan, cudaStream_t stream) {
     decode_rows(p.a, p.a_scale, left_decoded(p.workspace, p.n * p.dy_padded), p.k, p.a_padded, stream);
-    switch (p.output) {
-        case ProductOutput::bf16: return launch_wgrad<Output::bf16>(p, plan, stream);
-        case ProductOutput::f32: return launch_wgrad<Output::f32>(p, plan, stream);
-        case ProductOutput::add_f32:
-            return plan.right_tile == 256 ? launch_wgrad<Output::reduce_f32>(p, plan, stream)
-                                          : launch_wgrad<Output::add_f32>(p, plan, stream);
-    }
+    launch_output(p, plan, [&]<Output output>() { launch_wgrad<output>(p, plan, stream); });
 }
 
 }  // namespace octet::cuda

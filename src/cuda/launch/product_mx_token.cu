@@ -10,7 +10,7 @@ void launch_token(const TokenGroupedProduct& p, const ProductPlan& plan, cudaStr
                               mx_decoded_map(p.workspace, p.m, p.k, plan.right_tile / 2),
                               make_output_map(p.output, p.out, 1, p.m, p.n)};
     launch_product<Element::mx, Reduction::along_k, output, Accumulation::fast>(maps, parameters_of(p, plan), plan,
-                                                                                most_tiles(p, plan.right_tile), stream);
+                                                                                most_tiles(p, plan), stream);
 }
 
 }  // namespace

@@ -11,7 +11,7 @@ void launch_wgrad(const WeightGradientProduct& p, const ProductPlan& plan, cudaS
                               mx_decoded_map(p.workspace, p.n, p.dy_padded, plan.right_tile / 2),
                               make_output_map(p.output, p.dw, p.e, p.n, p.k)};
     launch_product<Element::mx, Reduction::along_padded_tokens, output, Accumulation::fast>(
-        maps, parameters_of(p, plan), plan, most_tiles(p, plan.right_tile), stream);
+        maps, parameters_of(p, plan), plan, most_tiles(p, plan), stream);
 }
 
 }  // namespace
@@ -19,13 +19,7 @@ void launch_wgrad(const WeightGradientProduct& p, const ProductPlan& plan, cudaS
 void launch_mx_wgrad(const WeightGradientProduct& p, const ProductPlan& plan, cudaStream_t stream) {
     decode_rows(p.dy, p.dy_scale, p.workspace, p.n, p.dy_padded, stream);
     if (mx_decodes_left(p)) return launch_mx_decoded_wgrad(p, plan, stream);
-    switch (p.output) {
-        case ProductOutput::bf16: return launch_wgrad<Output::bf16>(p, plan, stream);
-        case ProductOutput::f32: return launch_wgrad<Output::f32>(p, plan, stream);
-        case ProductOutput::add_f32:
-            return plan.right_tile == 256 ? launch_wgrad<Output::reduce_f32>(p, plan, stream)
-                                          : launch_wgrad<Output::add_f32>(p, plan, stream);
-    }
+    launch_output(p, plan, [&]<Output output>() { launch_wgrad<output>(p, plan, stream); });
 }
 
 }  // namespace octet::cuda

@@ -1,9 +1,11 @@
-// Tensor maps for the products, built on the host from pointers and shapes alone.
+// What a launch of the Hopper products needs from the host: tensor maps, built from pointers and shapes alone, and the
+// current device.
 #pragma once
 
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 
+#include <atomic>
 #include <cstdint>
 
 namespace octet::cuda {
@@ -25,7 +27,27 @@ CUtensorMap make_tensor_map(const TensorMapShape& shape);
 // Throws octet::Error with the call's name unless `result` is success.
 void check_cuda(cudaError_t result, const char* call);
 
-// Multiprocessors of the current device; throws unless it is compute capability 9.0.
-int hopper_multiprocessors();
+// The current device, asked about once: the runtime's answers take longer than what is done with them.
+struct LaunchDevice {
+    int index;
+    int hopper_multiprocessors;  // 0 unless it is compute capability 9.0
+};
+LaunchDevice launch_device();
+
+// What a kernel is told once on every device before its first launch there.
+class OncePerDevice {
+public:
+    // Twice does no harm: two threads may come at the same time, and devices past the 64th always do it.
+    template <class Prepare>
+    void operator()(int device, Prepare prepare) {
+        const std::uint64_t bit = device < 64 ? std::uint64_t{1} << device : 0;
+        if ((done_.load(std::memory_order_acquire) & bit) != 0) return;
+        prepare();
+        done_.fetch_or(bit, std::memory_order_release);
+    }
+
+private:
+    std::atomic<std::uint64_t> done_ = 0;
+};
 
 }  // namespace octet::cuda

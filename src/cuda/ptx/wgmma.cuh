@@ -30,7 +30,7 @@ __device__ __forceinline__ void wgmma_hold(std::uint32_t (&a)[Count]) {
 }
 
 // Operand lists: OCTET_WGMMA_R<i> names the first 16*(i+1) registers, OCTET_WGMMA_D<i> binds them, C being "+f" or
-// "=f".
+// "=f"; 112 is the width of 56 registers.
 #define OCTET_WGMMA_R0 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
 #define OCTET_WGMMA_R1 \
     OCTET_WGMMA_R0     \
@@ -44,6 +44,10 @@ __device__ __forceinline__ void wgmma_hold(std::uint32_t (&a)[Count]) {
     OCTET_WGMMA_R2     \
     ", "               \
     "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define OCTET_WGMMA_R112 \
+    OCTET_WGMMA_R2       \
+    ", "                 \
+    "%48, %49, %50, %51, %52, %53, %54, %55"
 #define OCTET_WGMMA_R4 \
     OCTET_WGMMA_R3     \
     ", "               \
@@ -67,73 +71,72 @@ __device__ __forceinline__ void wgmma_hold(std::uint32_t (&a)[Count]) {
 #define OCTET_WGMMA_D1(C, d) OCTET_WGMMA_D0(C, d), OCTET_WGMMA_16(C, d, 16)
 #define OCTET_WGMMA_D2(C, d) OCTET_WGMMA_D1(C, d), OCTET_WGMMA_16(C, d, 32)
 #define OCTET_WGMMA_D3(C, d) OCTET_WGMMA_D2(C, d), OCTET_WGMMA_16(C, d, 48)
+#define OCTET_WGMMA_D112(C, d) OCTET_WGMMA_D2(C, d), OCTET_WGMMA_4(C, d, 48), OCTET_WGMMA_4(C, d, 52)
 #define OCTET_WGMMA_D4(C, d) OCTET_WGMMA_D3(C, d), OCTET_WGMMA_16(C, d, 64)
 #define OCTET_WGMMA_D5(C, d) OCTET_WGMMA_D4(C, d), OCTET_WGMMA_16(C, d, 80)
 #define OCTET_WGMMA_D6(C, d) OCTET_WGMMA_D5(C, d), OCTET_WGMMA_16(C, d, 96)
 #define OCTET_WGMMA_D7(C, d) OCTET_WGMMA_D6(C, d), OCTET_WGMMA_16(C, d, 112)
 
-// One instruction; A and B are the operand numbers of the two descriptors. Without `Accumulate` the old accumulators
+// One instruction: A and B name its operands, the last argument binds them. Without `Accumulate` the old accumulators
 // are not read at all, so the compiler need not keep them.
-#define OCTET_WGMMA_ASM(SHAPE_AND_TYPES, TAIL, REGISTERS, BINDINGS, A, B, KEEP)                                 \
+#define OCTET_WGMMA_ASM(SHAPE_AND_TYPES, TAIL, REGISTERS, BINDINGS, A, B, KEEP, ...)                            \
     asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " KEEP ", 0;\nwgmma.mma_async.sync.aligned." SHAPE_AND_TYPES \
                  " {" REGISTERS "}, " A ", " B ", p, 1, 1" TAIL ";\n}"                                          \
-                 : BINDINGS                                                                                     \
-                 : "l"(a), "l"(b)                                                                               \
+                 : BINDINGS:__VA_ARGS__                                                                         \
                  : "memory")
-#define OCTET_WGMMA_REGISTERS_ASM(SHAPE_AND_TYPES, REGISTERS, BINDINGS, A, B, KEEP)                             \
-    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " KEEP ", 0;\nwgmma.mma_async.sync.aligned." SHAPE_AND_TYPES \
-                 " {" REGISTERS "}, {" A "}, " B ", p, 1, 1, 0;\n}"                                             \
-                 : BINDINGS                                                                                     \
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b)                                           \
-                 : "memory")
-#define OCTET_WGMMA_REGISTERS(SHAPE_AND_TYPES, I, A, B)                                                         \
-    do {                                                                                                        \
-        if constexpr (Accumulate)                                                                               \
-            OCTET_WGMMA_REGISTERS_ASM(SHAPE_AND_TYPES, OCTET_WGMMA_R##I, OCTET_WGMMA_D##I("+f", d), A, B, "1"); \
-        else                                                                                                    \
-            OCTET_WGMMA_REGISTERS_ASM(SHAPE_AND_TYPES, OCTET_WGMMA_R##I, OCTET_WGMMA_D##I("=f", d), A, B, "0"); \
+#define OCTET_WGMMA(SHAPE_AND_TYPES, TAIL, I, A, B, ...)                                                   \
+    do {                                                                                                   \
+        if constexpr (Accumulate)                                                                          \
+            OCTET_WGMMA_ASM(SHAPE_AND_TYPES, TAIL, OCTET_WGMMA_R##I, OCTET_WGMMA_D##I("+f", d), A, B, "1", \
+                            __VA_ARGS__);                                                                  \
+        else                                                                                               \
+            OCTET_WGMMA_ASM(SHAPE_AND_TYPES, TAIL, OCTET_WGMMA_R##I, OCTET_WGMMA_D##I("=f", d), A, B, "0", \
+                            __VA_ARGS__);                                                                  \
     } while (0)
-#define OCTET_WGMMA(SHAPE_AND_TYPES, TAIL, I, A, B)                                                         \
-    do {                                                                                                    \
-        if constexpr (Accumulate)                                                                           \
-            OCTET_WGMMA_ASM(SHAPE_AND_TYPES, TAIL, OCTET_WGMMA_R##I, OCTET_WGMMA_D##I("+f", d), A, B, "1"); \
-        else                                                                                                \
-            OCTET_WGMMA_ASM(SHAPE_AND_TYPES, TAIL, OCTET_WGMMA_R##I, OCTET_WGMMA_D##I("=f", d), A, B, "0"); \
+
+// The instruction of width N. a: in shared memory, by its descriptor.
+#define OCTET_WGMMA_SHARED(TYPES, TAIL)                                                                \
+    do {                                                                                               \
+        if constexpr (N == 32) OCTET_WGMMA("m64n32" TYPES, TAIL, 0, "%16", "%17", "l"(a), "l"(b));     \
+        if constexpr (N == 64) OCTET_WGMMA("m64n64" TYPES, TAIL, 1, "%32", "%33", "l"(a), "l"(b));     \
+        if constexpr (N == 96) OCTET_WGMMA("m64n96" TYPES, TAIL, 2, "%48", "%49", "l"(a), "l"(b));     \
+        if constexpr (N == 112) OCTET_WGMMA("m64n112" TYPES, TAIL, 112, "%56", "%57", "l"(a), "l"(b)); \
+        if constexpr (N == 128) OCTET_WGMMA("m64n128" TYPES, TAIL, 3, "%64", "%65", "l"(a), "l"(b));   \
+        if constexpr (N == 160) OCTET_WGMMA("m64n160" TYPES, TAIL, 4, "%80", "%81", "l"(a), "l"(b));   \
+        if constexpr (N == 192) OCTET_WGMMA("m64n192" TYPES, TAIL, 5, "%96", "%97", "l"(a), "l"(b));   \
+        if constexpr (N == 224) OCTET_WGMMA("m64n224" TYPES, TAIL, 6, "%112", "%113", "l"(a), "l"(b)); \
+        if constexpr (N == 256) OCTET_WGMMA("m64n256" TYPES, TAIL, 7, "%128", "%129", "l"(a), "l"(b)); \
+    } while (0)
+// a: four registers.
+#define OCTET_WGMMA_FOUR "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b)
+#define OCTET_WGMMA_REGISTERS(TYPES, TAIL)                                                                            \
+    do {                                                                                                              \
+        if constexpr (N == 32) OCTET_WGMMA("m64n32" TYPES, TAIL, 0, "{%16, %17, %18, %19}", "%20", OCTET_WGMMA_FOUR); \
+        if constexpr (N == 64) OCTET_WGMMA("m64n64" TYPES, TAIL, 1, "{%32, %33, %34, %35}", "%36", OCTET_WGMMA_FOUR); \
+        if constexpr (N == 96) OCTET_WGMMA("m64n96" TYPES, TAIL, 2, "{%48, %49, %50, %51}", "%52", OCTET_WGMMA_FOUR); \
+        if constexpr (N == 128)                                                                                       \
+            OCTET_WGMMA("m64n128" TYPES, TAIL, 3, "{%64, %65, %66, %67}", "%68", OCTET_WGMMA_FOUR);                   \
+        if constexpr (N == 160)                                                                                       \
+            OCTET_WGMMA("m64n160" TYPES, TAIL, 4, "{%80, %81, %82, %83}", "%84", OCTET_WGMMA_FOUR);                   \
+        if constexpr (N == 192)                                                                                       \
+            OCTET_WGMMA("m64n192" TYPES, TAIL, 5, "{%96, %97, %98, %99}", "%100", OCTET_WGMMA_FOUR);                  \
+        if constexpr (N == 224)                                                                                       \
+            OCTET_WGMMA("m64n224" TYPES, TAIL, 6, "{%112, %113, %114, %115}", "%116", OCTET_WGMMA_FOUR);              \
+        if constexpr (N == 256)                                                                                       \
+            OCTET_WGMMA("m64n256" TYPES, TAIL, 7, "{%128, %129, %130, %131}", "%132", OCTET_WGMMA_FOUR);              \
     } while (0)
 
 // a, b: e4m3, or one of them e5m2; both K-major.
 template <int N, bool LeftIsE5m2, bool RightIsE5m2, bool Accumulate>
 __device__ __forceinline__ void wgmma_fp8(float (&d)[N / 2], std::uint64_t a, std::uint64_t b) {
-    static_assert(N % 32 == 0 && N >= 32 && N <= 256, "octet: this width has no instruction here");
+    static_assert((N % 32 == 0 && N >= 32 && N <= 256) || N == 112, "octet: this width has no instruction here");
     static_assert(!(LeftIsE5m2 && RightIsE5m2), "octet: this pair of elements has no instruction here");
-    if constexpr (LeftIsE5m2) {
-        if constexpr (N == 32) OCTET_WGMMA("m64n32k32.f32.e5m2.e4m3", "", 0, "%16", "%17");
-        if constexpr (N == 64) OCTET_WGMMA("m64n64k32.f32.e5m2.e4m3", "", 1, "%32", "%33");
-        if constexpr (N == 96) OCTET_WGMMA("m64n96k32.f32.e5m2.e4m3", "", 2, "%48", "%49");
-        if constexpr (N == 128) OCTET_WGMMA("m64n128k32.f32.e5m2.e4m3", "", 3, "%64", "%65");
-        if constexpr (N == 160) OCTET_WGMMA("m64n160k32.f32.e5m2.e4m3", "", 4, "%80", "%81");
-        if constexpr (N == 192) OCTET_WGMMA("m64n192k32.f32.e5m2.e4m3", "", 5, "%96", "%97");
-        if constexpr (N == 224) OCTET_WGMMA("m64n224k32.f32.e5m2.e4m3", "", 6, "%112", "%113");
-        if constexpr (N == 256) OCTET_WGMMA("m64n256k32.f32.e5m2.e4m3", "", 7, "%128", "%129");
-    } else if constexpr (!RightIsE5m2) {
-        if constexpr (N == 32) OCTET_WGMMA("m64n32k32.f32.e4m3.e4m3", "", 0, "%16", "%17");
-        if constexpr (N == 64) OCTET_WGMMA("m64n64k32.f32.e4m3.e4m3", "", 1, "%32", "%33");
-        if constexpr (N == 96) OCTET_WGMMA("m64n96k32.f32.e4m3.e4m3", "", 2, "%48", "%49");
-        if constexpr (N == 128) OCTET_WGMMA("m64n128k32.f32.e4m3.e4m3", "", 3, "%64", "%65");
-        if constexpr (N == 160) OCTET_WGMMA("m64n160k32.f32.e4m3.e4m3", "", 4, "%80", "%81");
-        if constexpr (N == 192) OCTET_WGMMA("m64n192k32.f32.e4m3.e4m3", "", 5, "%96", "%97");
-        if constexpr (N == 224) OCTET_WGMMA("m64n224k32.f32.e4m3.e4m3", "", 6, "%112", "%113");
-        if constexpr (N == 256) OCTET_WGMMA("m64n256k32.f32.e4m3.e4m3", "", 7, "%128", "%129");
-    } else {
-        if constexpr (N == 32) OCTET_WGMMA("m64n32k32.f32.e4m3.e5m2", "", 0, "%16", "%17");
-        if constexpr (N == 64) OCTET_WGMMA("m64n64k32.f32.e4m3.e5m2", "", 1, "%32", "%33");
-        if constexpr (N == 96) OCTET_WGMMA("m64n96k32.f32.e4m3.e5m2", "", 2, "%48", "%49");
-        if constexpr (N == 128) OCTET_WGMMA("m64n128k32.f32.e4m3.e5m2", "", 3, "%64", "%65");
-        if constexpr (N == 160) OCTET_WGMMA("m64n160k32.f32.e4m3.e5m2", "", 4, "%80", "%81");
-        if constexpr (N == 192) OCTET_WGMMA("m64n192k32.f32.e4m3.e5m2", "", 5, "%96", "%97");
-        if constexpr (N == 224) OCTET_WGMMA("m64n224k32.f32.e4m3.e5m2", "", 6, "%112", "%113");
-        if constexpr (N == 256) OCTET_WGMMA("m64n256k32.f32.e4m3.e5m2", "", 7, "%128", "%129");
-    }
+    if constexpr (LeftIsE5m2)
+        OCTET_WGMMA_SHARED("k32.f32.e5m2.e4m3", "");
+    else if constexpr (RightIsE5m2)
+        OCTET_WGMMA_SHARED("k32.f32.e4m3.e5m2", "");
+    else
+        OCTET_WGMMA_SHARED("k32.f32.e4m3.e4m3", "");
 }
 
 // a, b: bf16. Transposed: false where the operand is K-major in shared memory, true where its rows (a) or columns (b)
@@ -142,34 +145,12 @@ template <int N, bool TransposedA, bool TransposedB, bool Accumulate>
 __device__ __forceinline__ void wgmma_bf16(float (&d)[N / 2], std::uint64_t a, std::uint64_t b) {
     static_assert(N % 32 == 0 && N >= 32 && N <= 256, "octet: this width has no instruction here");
     static_assert(TransposedA || !TransposedB, "octet: this pair of layouts has no instruction here");
-    if constexpr (!TransposedA) {
-        if constexpr (N == 32) OCTET_WGMMA("m64n32k16.f32.bf16.bf16", ", 0, 0", 0, "%16", "%17");
-        if constexpr (N == 64) OCTET_WGMMA("m64n64k16.f32.bf16.bf16", ", 0, 0", 1, "%32", "%33");
-        if constexpr (N == 96) OCTET_WGMMA("m64n96k16.f32.bf16.bf16", ", 0, 0", 2, "%48", "%49");
-        if constexpr (N == 128) OCTET_WGMMA("m64n128k16.f32.bf16.bf16", ", 0, 0", 3, "%64", "%65");
-        if constexpr (N == 160) OCTET_WGMMA("m64n160k16.f32.bf16.bf16", ", 0, 0", 4, "%80", "%81");
-        if constexpr (N == 192) OCTET_WGMMA("m64n192k16.f32.bf16.bf16", ", 0, 0", 5, "%96", "%97");
-        if constexpr (N == 224) OCTET_WGMMA("m64n224k16.f32.bf16.bf16", ", 0, 0", 6, "%112", "%113");
-        if constexpr (N == 256) OCTET_WGMMA("m64n256k16.f32.bf16.bf16", ", 0, 0", 7, "%128", "%129");
-    } else if constexpr (!TransposedB) {
-        if constexpr (N == 32) OCTET_WGMMA("m64n32k16.f32.bf16.bf16", ", 1, 0", 0, "%16", "%17");
-        if constexpr (N == 64) OCTET_WGMMA("m64n64k16.f32.bf16.bf16", ", 1, 0", 1, "%32", "%33");
-        if constexpr (N == 96) OCTET_WGMMA("m64n96k16.f32.bf16.bf16", ", 1, 0", 2, "%48", "%49");
-        if constexpr (N == 128) OCTET_WGMMA("m64n128k16.f32.bf16.bf16", ", 1, 0", 3, "%64", "%65");
-        if constexpr (N == 160) OCTET_WGMMA("m64n160k16.f32.bf16.bf16", ", 1, 0", 4, "%80", "%81");
-        if constexpr (N == 192) OCTET_WGMMA("m64n192k16.f32.bf16.bf16", ", 1, 0", 5, "%96", "%97");
-        if constexpr (N == 224) OCTET_WGMMA("m64n224k16.f32.bf16.bf16", ", 1, 0", 6, "%112", "%113");
-        if constexpr (N == 256) OCTET_WGMMA("m64n256k16.f32.bf16.bf16", ", 1, 0", 7, "%128", "%129");
-    } else {
-        if constexpr (N == 32) OCTET_WGMMA("m64n32k16.f32.bf16.bf16", ", 1, 1", 0, "%16", "%17");
-        if constexpr (N == 64) OCTET_WGMMA("m64n64k16.f32.bf16.bf16", ", 1, 1", 1, "%32", "%33");
-        if constexpr (N == 96) OCTET_WGMMA("m64n96k16.f32.bf16.bf16", ", 1, 1", 2, "%48", "%49");
-        if constexpr (N == 128) OCTET_WGMMA("m64n128k16.f32.bf16.bf16", ", 1, 1", 3, "%64", "%65");
-        if constexpr (N == 160) OCTET_WGMMA("m64n160k16.f32.bf16.bf16", ", 1, 1", 4, "%80", "%81");
-        if constexpr (N == 192) OCTET_WGMMA("m64n192k16.f32.bf16.bf16", ", 1, 1", 5, "%96", "%97");
-        if constexpr (N == 224) OCTET_WGMMA("m64n224k16.f32.bf16.bf16", ", 1, 1", 6, "%112", "%113");
-        if constexpr (N == 256) OCTET_WGMMA("m64n256k16.f32.bf16.bf16", ", 1, 1", 7, "%128", "%129");
-    }
+    if constexpr (!TransposedA)
+        OCTET_WGMMA_SHARED("k16.f32.bf16.bf16", ", 0, 0");
+    else if constexpr (!TransposedB)
+        OCTET_WGMMA_SHARED("k16.f32.bf16.bf16", ", 1, 0");
+    else
+        OCTET_WGMMA_SHARED("k16.f32.bf16.bf16", ", 1, 1");
 }
 
 // a: 64 x 16 bf16 in registers: lane l of warp w holds a[0] of row 16w + l/4, columns 2*(l%4) and the next one, a[1] of
@@ -177,18 +158,12 @@ __device__ __forceinline__ void wgmma_bf16(float (&d)[N / 2], std::uint64_t a, s
 template <int N, bool Accumulate>
 __device__ __forceinline__ void wgmma_bf16(float (&d)[N / 2], const std::uint32_t* a, std::uint64_t b) {
     static_assert(N % 32 == 0 && N >= 32 && N <= 256, "octet: this width has no instruction here");
-    if constexpr (N == 32) OCTET_WGMMA_REGISTERS("m64n32k16.f32.bf16.bf16", 0, "%16, %17, %18, %19", "%20");
-    if constexpr (N == 64) OCTET_WGMMA_REGISTERS("m64n64k16.f32.bf16.bf16", 1, "%32, %33, %34, %35", "%36");
-    if constexpr (N == 96) OCTET_WGMMA_REGISTERS("m64n96k16.f32.bf16.bf16", 2, "%48, %49, %50, %51", "%52");
-    if constexpr (N == 128) OCTET_WGMMA_REGISTERS("m64n128k16.f32.bf16.bf16", 3, "%64, %65, %66, %67", "%68");
-    if constexpr (N == 160) OCTET_WGMMA_REGISTERS("m64n160k16.f32.bf16.bf16", 4, "%80, %81, %82, %83", "%84");
-    if constexpr (N == 192) OCTET_WGMMA_REGISTERS("m64n192k16.f32.bf16.bf16", 5, "%96, %97, %98, %99", "%100");
-    if constexpr (N == 224) OCTET_WGMMA_REGISTERS("m64n224k16.f32.bf16.bf16", 6, "%112, %113, %114, %115", "%116");
-    if constexpr (N == 256) OCTET_WGMMA_REGISTERS("m64n256k16.f32.bf16.bf16", 7, "%128, %129, %130, %131", "%132");
+    OCTET_WGMMA_REGISTERS("k16.f32.bf16.bf16", ", 0");
 }
 
 #undef OCTET_WGMMA_REGISTERS
-#undef OCTET_WGMMA_REGISTERS_ASM
+#undef OCTET_WGMMA_FOUR
+#undef OCTET_WGMMA_SHARED
 #undef OCTET_WGMMA
 #undef OCTET_WGMMA_ASM
 #undef OCTET_WGMMA_4
@@ -201,6 +176,8 @@ __device__ __forceinline__ void wgmma_bf16(float (&d)[N / 2], const std::uint32_
 #undef OCTET_WGMMA_D2
 #undef OCTET_WGMMA_R3
 #undef OCTET_WGMMA_D3
+#undef OCTET_WGMMA_R112
+#undef OCTET_WGMMA_D112
 #undef OCTET_WGMMA_R4
 #undef OCTET_WGMMA_D4
 #undef OCTET_WGMMA_R5

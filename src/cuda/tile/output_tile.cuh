@@ -21,7 +21,7 @@ enum class Output {
 // engine's 128-byte swizzle wants it: lines of 128 bytes, a line a right index; bf16 has one panel of 64 left, f32 two
 // panels of 32. With room for a whole tile it is staged at once and drains while the next tile is multiplied; with
 // less, in chunks.
-template <Output output_, int staging_bytes_, int buffers_>
+template <Output output_, int staging_bytes_, int buffers_, int box_right_ = 32>
 struct OutputLayout {
     static constexpr Output output = output_;
     static constexpr bool adds = output == Output::add_f32;
@@ -30,7 +30,7 @@ struct OutputLayout {
     static constexpr int element_bytes = output == Output::bf16 ? 2 : 4;
     static constexpr int line_left = 128 / element_bytes;  // left indices of one line
     static constexpr int panels = 64 / line_left;
-    static constexpr int box_right = 32;  // right rows of one engine store
+    static constexpr int box_right = box_right_;  // right rows of one engine store
     static constexpr int chunk_bytes = staging_bytes / buffers;
     static constexpr int chunk_right = chunk_bytes / (panels * 128);
     static constexpr int panel_bytes = chunk_right * 128;
@@ -44,6 +44,11 @@ template <Output output, int right_tile>
 using TokenOutputLayout =
     std::conditional_t<output == Output::bf16, OutputLayout<output, right_tile / 64 * 8192, right_tile / 64>,
                        OutputLayout<output, 16384, 1>>;
+
+// Where a warpgroup has half of the tile's columns, 64 left indices at a time.
+template <Output output, int right_tile>
+using HalvedOutputLayout = std::conditional_t<output == Output::bf16, OutputLayout<output, right_tile / 2 * 128, 1, 16>,
+                                              OutputLayout<output, 16384, 2, 16>>;
 
 // Staging buffers of one multiplying warpgroup.
 template <class Layout>
@@ -96,8 +101,8 @@ struct OutputStager {
             if (column + 32 < Width) read_scales<Width>(column + 32, next);
             const std::uint32_t chunk = ptx::shared_address(chunks.bytes[position.slot]);
             write<Width>(acc, column, chunk, scales[0], scales[1], left_0, left_8);
-            write<Width>(acc, column + 16, chunk, scales[2], scales[3], left_0, left_8);
-            if ((column + 32) % Layout::chunk_right == 0 || column + 32 == Width) {
+            if (column + 16 < Width) write<Width>(acc, column + 16, chunk, scales[2], scales[3], left_0, left_8);
+            if ((column + 32) % Layout::chunk_right == 0 || column + 32 >= Width) {
                 ptx::shared_to_async_fence();
                 ptx::warp_arrive(&storage.staged[position.slot]);
                 position.advance();
