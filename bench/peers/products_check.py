@@ -2,9 +2,10 @@
 
     python3 products_check.py LIBRARY [check] [time] [sanitize] ...      LIBRARY: products_capi.cu built as a shared library
 
-Environment: PLANS (JSON rows of name, fast, 1, right_tile * 1000 + slots * 100 + band; default: what the library chooses), OPS, SPLITS
-(uneven, skewed), SHAPES (of the nine, by number, as 3,4), SKIP (variant names), TIME_LIMIT seconds. Slow variants in the rotation let the chip cool: leave them out with SKIP to
-see the others as they run under load. Other modes: repeat (1000 repetitions), large (over 2^31 elements), power, profile.
+Environment: VARIANTS (of fast, promoted, blockwise, mx, bf16, a on 16, add_f32, torch fp8, torch bf16; with a comma between; default all), PLANS (JSON rows of name, variant, plan
+beside them: right_tile * 1000 + slots * 100 + band), OPS, SPLITS (uneven, skewed, even), SHAPES (of the nine, by number, as 3,4), REPS, TIME_LIMIT seconds.
+Slow variants in the rotation let the chip cool: name the others alone to see them as they run under load. Other modes: repeat (1000 repetitions), large (over 2^31
+elements), host (what a launch costs there), power, profile.
 
 Prints a line per case, writes products.json into $OUT or the current folder, exits 1 when a check fails."""
 import ctypes, json, math, os, statistics, subprocess, sys, time
@@ -274,68 +275,67 @@ def rand8(*shape):
     out = torch.empty(*shape, dtype=f8, device=dev); flat = out.view(-1); step = 1 << 28
     for i in range(0, flat.numel(), step): flat[i:i + step] = torch.randn(min(step, flat.numel() - i), device=dev, dtype=bf16).to(f8)
     return out
-def time_token(op, M, N, K, E, split, plans, peers=True, reps=12):
-    sizes = uneven(M, E) if split == "uneven" else skewed(M, E)
-    ends = ends_of(sizes)
+VARIANTS = ["fast", "promoted", "blockwise", "mx", "bf16", "a on 16", "add_f32", "torch fp8", "torch bf16"]
+def wanted(calls):
+    """{variant: call, taking a plan} -> {name: call}: the variants asked for, and those of PLANS."""
+    out = {n: f for n, f in calls.items() if n in os.environ.get("VARIANTS", ",".join(VARIANTS)).split(",")}
+    for name, variant, plan in json.loads(os.environ.get("PLANS", "[]")): out[name] = lambda f=calls[variant], plan=plan: f(plan)
+    return out
+def sizes_of(split, M, E): return dict(uneven=uneven, skewed=skewed, even=lambda M, E: [M // E] * (E - 1) + [M - M // E * (E - 1)])[split](M, E)
+def time_token(op, M, N, K, E, split, reps):
+    ends = ends_of(sizes_of(split, M, E))
     A, W = rand8(M, K), rand8(E, N, K)
+    Ab, Wb = A.to(bf16), W.to(bf16)
     sa, sw = torch.rand(M, device=dev) + .5, torch.rand(E, N, device=dev) + .5
-    out = torch.empty(M, N, dtype=bf16, device=dev); Wt = W.transpose(-2, -1)
-    v = {}
-    for name, fast, c, b in plans:
-        v[f"octet fp8 {name}"] = lambda fast=fast, c=c, b=b: token(A, sa, W, sw, ends, out, fast, c, b)
     sab, swb = torch.rand(ceil(K, 128), M, device=dev) + .5, torch.rand(E, ceil(N, 128), ceil(K, 128), device=dev) + .5
     ea, ew = torch.randint(120, 134, (M, ceil(K, 32)), device=dev, dtype=torch.uint8), torch.randint(120, 134, (E, N, ceil(K, 32)), device=dev, dtype=torch.uint8)
-    v["octet mx"] = lambda: token(A, ea, W, ew, ends, out, recipe="mx")
-    v["octet blockwise"] = lambda: token(A, sab, W, swb, ends, out, recipe="blockwise")
-    if peers:
-        v["torch fp8"] = lambda: torch._scaled_grouped_mm(A, Wt, sa, sw, ends, out_dtype=bf16, use_fast_accum=True)
-        Ab, Wb = A.to(bf16), W.to(bf16); Wbt = Wb.transpose(-2, -1)
-        v["octet bf16"] = lambda: token(Ab, None, Wb, None, ends, out)
-        if op == "dgrad":
-            Wba = Wb.transpose(-2, -1).contiguous()
-            v["octet bf16 across"] = lambda: token(Ab, None, Wba, None, ends, out, recipe="bf16 across")
-        v["torch bf16"] = lambda: torch._grouped_mm(Ab, Wbt, ends)
-    report(op, M, N, K, E, split, v, reps, lambda: rel(token(A, sa, W, sw, ends, out).double(), v["torch fp8"]().double()) if peers and M * N < 2 ** 28 else None)
-def time_wgrad(M, N, K, E, split, plans, peers=True, reps=12):
-    sizes = uneven(M, E) if split == "uneven" else skewed(M, E)
-    ends = ends_of(sizes)
+    out = torch.empty(M, N, dtype=bf16, device=dev)
+    across = "bf16 across" if op == "dgrad" else "bf16"  # of the step: dgrad takes the weights of forward
+    Wo = Wb.transpose(-2, -1).contiguous() if op == "dgrad" else Wb
+    calls = {"fast": lambda plan=0: token(A, sa, W, sw, ends, out, True, plan != 0, plan),
+             "promoted": lambda plan=0: token(A, sa, W, sw, ends, out, False, plan != 0, plan),
+             "blockwise": lambda plan=0: token(A, sab, W, swb, ends, out, True, plan != 0, plan, "blockwise"),
+             "mx": lambda plan=0: token(A, ea, W, ew, ends, out, True, plan != 0, plan, "mx"),
+             "bf16": lambda plan=0: token(Ab, None, Wo, None, ends, out, True, plan != 0, plan, across),
+             "torch fp8": lambda: torch._scaled_grouped_mm(A, W.transpose(-2, -1), sa, sw, ends, out_dtype=bf16, use_fast_accum=True),
+             "torch bf16": lambda: torch._grouped_mm(Ab, Wb.transpose(-2, -1), ends)}
+    report(op, M, N, K, E, split, wanted(calls), reps, lambda: rel(calls["fast"]().double(), calls["torch fp8"]().double()) if M * N < 2 ** 28 else None)
+def time_wgrad(M, N, K, E, split, reps):
+    sizes = sizes_of(split, M, E); ends = ends_of(sizes)
     Gt, At = rand8(N, M), rand8(K, M)
-    bound_b = bound_of(M, E, 128)
-    dy, a = padded(Gt.t(), sizes, bound_b, 128), padded(At.t(), sizes, bound_b, 128)
-    a16 = padded(At.t(), sizes, bound_of(M, E, 16), 16)
+    G, A = Gt.t().contiguous().to(bf16), At.t().contiguous().to(bf16)
+    bound = bound_of(M, E, 128)
+    dy, a, a16 = padded(Gt.t(), sizes, bound, 128), padded(At.t(), sizes, bound, 128), padded(At.t(), sizes, bound_of(M, E, 16), 16)
     sg, sa = torch.rand(E, N, device=dev) + .5, torch.rand(E, K, device=dev) + .5
+    sgb, sab = torch.rand(bound // 128, N, device=dev) + .5, torch.rand(bound // 128, K, device=dev) + .5
+    eg, ea = torch.randint(120, 134, (N, bound // 32), device=dev, dtype=torch.uint8), torch.randint(120, 134, (K, bound // 32), device=dev, dtype=torch.uint8)
     out = torch.empty(E, N, K, dtype=bf16, device=dev)
-    v = {}
-    for name, fast, c, b in plans:
-        v[f"octet fp8 {name}"] = lambda fast=fast, c=c, b=b: wgrad(dy, sg, a, sa, ends, out, M, fast, False, c, b)
-    v["octet fp8 a on 16"] = lambda: wgrad(dy, sg, a16, sa, ends, out, M, a_align=16)
-    sgb, sab = torch.rand(bound_b // 128, N, device=dev) + .5, torch.rand(bound_b // 128, K, device=dev) + .5
-    eg, ea = torch.randint(120, 134, (N, bound_b // 32), device=dev, dtype=torch.uint8), torch.randint(120, 134, (K, bound_b // 32), device=dev, dtype=torch.uint8)
-    v["octet mx"] = lambda: wgrad(dy, eg, a, ea, ends, out, M, recipe="mx", align=128)
-    v["octet blockwise"] = lambda: wgrad(dy, sgb, a, sab, ends, out, M, recipe="blockwise")
-    if peers:
-        if E * N * K < 2 ** 32:
-            acc = torch.zeros(E, N, K, dtype=f32, device=dev)
-            v["octet fp8 add_f32"] = lambda: wgrad(dy, sg, a, sa, ends, acc, M, True, True)
-        v["torch fp8"] = lambda: torch._scaled_grouped_mm(Gt, At.t(), sg.view(-1), sa.view(-1), ends, out_dtype=bf16, use_fast_accum=True)
-        G, A = Gt.t().contiguous().to(bf16), At.t().contiguous().to(bf16)
-        v["octet bf16"] = lambda: wgrad(G, None, A, None, ends, out, M)
-        v["torch bf16"] = lambda: torch._grouped_mm(G.t(), A, ends)
-    report("wgrad", M, N, K, E, split, v, reps, lambda: rel(wgrad(dy, sg, a, sa, ends, out, M).double(), v["torch fp8"]().double()) if peers and split == "uneven" and E * N * K < 2 ** 28 else None)
+    acc = torch.zeros(E, N, K, dtype=f32, device=dev) if E * N * K < 2 ** 32 else None
+    calls = {"fast": lambda plan=0: wgrad(dy, sg, a, sa, ends, out, M, True, False, plan != 0, plan),
+             "promoted": lambda plan=0: wgrad(dy, sg, a, sa, ends, out, M, False, False, plan != 0, plan),
+             "blockwise": lambda plan=0: wgrad(dy, sgb, a, sab, ends, out, M, True, False, plan != 0, plan, "blockwise"),
+             "mx": lambda plan=0: wgrad(dy, eg, a, ea, ends, out, M, True, False, plan != 0, plan, "mx", align=128),
+             "bf16": lambda plan=0: wgrad(G, None, A, None, ends, out, M, True, False, plan != 0, plan),
+             "a on 16": lambda plan=0: wgrad(dy, sg, a16, sa, ends, out, M, True, False, plan != 0, plan, a_align=16),
+             "add_f32": lambda plan=0: wgrad(dy, sg, a, sa, ends, acc, M, True, True, plan != 0, plan),
+             "torch fp8": lambda: torch._scaled_grouped_mm(Gt, At.t(), sg.view(-1), sa.view(-1), ends, out_dtype=bf16, use_fast_accum=True),
+             "torch bf16": lambda: torch._grouped_mm(G.t(), A, ends)}
+    if acc is None: del calls["add_f32"]
+    report("wgrad", M, N, K, E, split, wanted(calls), reps, lambda: rel(calls["fast"]().double(), calls["torch fp8"]().double()) if split == "uneven" and E * N * K < 2 ** 28 else None)
 def report(op, M, N, K, E, split, variants, reps, second_opinion):
     err = None
     try: err = second_opinion()
     except Exception as e: print("second opinion:", str(e)[:150])
     if err is not None and not err < 1e-2: failures.append(f"{op} {M, N, K, E}: {err}"); print("FAIL against torch", err)
-    r = bench({n: f for n, f in variants.items() if n not in os.environ.get("SKIP", "").split(",")}, reps)
+    r = bench(variants, reps)
     fl = 2 * M * N * K
     for n, (us, sp) in r.items():
-        row = dict(op=op, recipe=n, M=M, N=N, K=K, E=E, split=split, us=round(us, 1), spread_pct=round(sp, 1), tflops=round(fl / us / 1e6))
-        row["vs"] = {p.replace(" ", "_"): round(r[p][0] / us, 3) for p in ("torch fp8", "torch bf16") if p in r and p != n}
+        row = dict(op=op, variant=n, M=M, N=N, K=K, E=E, split=split, us=round(us, 1), spread_pct=round(sp, 1), tflops=round(fl / us / 1e6))
+        row["vs"] = {p.replace(" ", "_"): round(r[p][0] / us, 3) for p in ("torch fp8", "torch bf16", "bf16", "fast") if p in r and p != n}
         recorded = DEEPGEMM.get(op, {}).get((M, N, K, E))
-        if recorded and n.startswith(("octet fp8", "octet blockwise")): row["vs"]["deepgemm_recorded"] = round(row["tflops"] / recorded, 3)
+        if recorded and n in ("fast", "promoted", "blockwise"): row["vs"]["deepgemm_recorded"] = round(row["tflops"] / recorded, 3)
         rows.append(row)
-    print(f"{op:6} {M, N, K, E} {split}: " + "  ".join(f"{n.replace('octet ', 'o:')} {fl / us / 1e6:.0f}" for n, (us, _) in r.items()) + (f"  | err {err:.1e}" if err is not None else ""), flush=True)
+    print(f"{op:6} {M, N, K, E} {split}: " + "  ".join(f"{n} {fl / us / 1e6:.0f}" for n, (us, _) in r.items()) + (f"  | err {err:.1e}" if err is not None else ""), flush=True)
     torch.cuda.empty_cache()
 
 def stamp():
@@ -355,12 +355,22 @@ if "profile" in modes:  # a few launches for a profiler to look at
             A, W = rand8(M, K), rand8(E, N, K)
             token(A, torch.ones(M, device=dev), W, torch.ones(E, N, device=dev), ends, torch.empty(M, N, dtype=bf16, device=dev), True, c, b)
         torch.cuda.synchronize()
+if "host" in modes:
+    lib.octet_host_us.argtypes = [P] * 6 + [L] * 4 + [P] * 3
+    M, N, K, E = 64, 256, 256, 2
+    a, w, out = rand8(M, K), rand8(E, N, K), torch.empty(M, N, dtype=bf16, device=dev); sa, sw, ends = torch.ones(M, device=dev), torch.ones(E, N, device=dev), ends_of([30, 34])
+    launch_us, map_us = ctypes.c_double(), ctypes.c_double()
+    lib.octet_host_us(ptr(a), ptr(sa), ptr(w), ptr(sw), ptr(ends), ptr(out), M, N, K, E, stream(), ctypes.addressof(launch_us), ctypes.addressof(map_us))
+    torch.cuda.synchronize()
+    rows.append(dict(op="host", launch_us=round(launch_us.value, 2), tensor_map_us=round(map_us.value, 3)))
+    print(f"host: {launch_us.value:.2f} us a launch, {map_us.value:.3f} us a tensor map", flush=True)
+    save()
 if "power" in modes:  # clocks and power under a steady load of each variant
     for M, N, K, E in ((16640, 8192, 5120, 1), (98304, 2816, 2048, 8)):
         sizes = uneven(M, E); ends = ends_of(sizes)
         A, W = rand8(M, K), rand8(E, N, K); sa, sw = torch.ones(M, device=dev), torch.ones(E, N, device=dev)
         out = torch.empty(M, N, dtype=bf16, device=dev); Wt = W.transpose(-2, -1)
-        v = {f"octet {n}": (lambda fast=fast, c=c, b=b: token(A, sa, W, sw, ends, out, fast, c, b)) for n, fast, c, b in json.loads(os.environ["PLANS"])}
+        v = {n: (lambda plan=plan: token(A, sa, W, sw, ends, out, True, plan != 0, plan)) for n, _, plan in json.loads(os.environ.get("PLANS", '[["fast", "fast", 0]]'))}
         v["torch fp8"] = lambda: torch._scaled_grouped_mm(A, Wt, sa, sw, ends, out_dtype=bf16, use_fast_accum=True)
         for n, f in v.items():
             f(); torch.cuda.synchronize(); time.sleep(0.3)
@@ -377,14 +387,14 @@ if "power" in modes:  # clocks and power under a steady load of each variant
 if "time" in modes:
     limit = float(os.environ.get("TIME_LIMIT", "100")); t0 = time.time()
     chosen = [SHAPES[int(i)] for i in os.environ["SHAPES"].split(",")] if os.environ.get("SHAPES") else SHAPES
-    plans = [tuple(p) for p in json.loads(os.environ.get("PLANS", '[["", true, 0, 0], ["promoted", false, 0, 0]]'))]
+    reps = int(os.environ.get("REPS", "12"))
     for split in os.environ.get("SPLITS", "uneven").split(","):
         for M, N, K, E in chosen:
             for op in os.environ.get("OPS", "fwd,dgrad,wgrad").split(","):
                 if time.time() - t0 > limit: print("time limit"); break
                 try:
-                    if op == "wgrad": time_wgrad(M, N, K, E, split, plans)
-                    else: time_token(op, M, *((N, K) if op == "fwd" else (K, N)), E, split, plans)
+                    if op == "wgrad": time_wgrad(M, N, K, E, split, reps)
+                    else: time_token(op, M, *((N, K) if op == "fwd" else (K, N)), E, split, reps)
                 except Exception as e: print("FAILED", op, (M, N, K, E), type(e).__name__, str(e)[:300], flush=True)
                 torch.cuda.empty_cache()
             save()
