@@ -742,12 +742,8 @@ int main(int argc, char** argv) try {
             return std::sscanf(argv[i], (std::string(name) + "=%d").c_str(), &value) == 1;
         };
         if (key("rows_vectors")) tuning.rows_vectors = value;
-        if (key("fused_share")) tuning.fused_share = value;
-        if (key("tall_rows")) tuning.tall_rows = value;
+        if (key("fused_tiles")) tuning.fused_tiles = value;
         if (key("short_groups")) tuning.short_groups = value;
-        if (key("pair_rows")) tuning.pair_rows = value;
-        if (key("neighbours")) tuning.neighbours = value;
-        if (key("lag_mb")) tuning.lag_bytes = static_cast<i64>(value) << 20;
         if (key("tile_blocks")) tuning.tile_blocks = value;
         if (key("every")) every = value != 0;
     }

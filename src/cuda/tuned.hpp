@@ -16,16 +16,10 @@ inline void apply(const tune::Setting& setting, gpu::QuantizerTuning& tuning) {
     };
     if (setting.name == "rows_vectors")
         tuning.rows_vectors = static_cast<int>(within(1, 8));
-    else if (setting.name == "fused_share")
-        tuning.fused_share = static_cast<int>(within(1, 64));
-    else if (setting.name == "tall_rows")
-        tuning.tall_rows = static_cast<int>(within(0, 1 << 30));
-    else if (setting.name == "lag_mb")
-        tuning.lag_bytes = within(1, 1024) << 20;
+    else if (setting.name == "fused_tiles")
+        tuning.fused_tiles = static_cast<int>(within(0, 2));
     else if (setting.name == "short_groups")
         tuning.short_groups = static_cast<int>(within(0, 1 << 20));
-    else if (setting.name == "pair_rows")
-        tuning.pair_rows = static_cast<int>(within(1, 4096));
     else if (setting.name == "tile_blocks")
         tuning.tile_blocks = static_cast<int>(within(1, 32));
     else if (setting.name == "swiglu_vectors")

@@ -2,6 +2,7 @@
 //
 //     runner.tuning()                               -> const QuantizerTuning&
 //     runner.workspace(bytes)                       -> device memory that lives until the call's kernels are done
+//     runner.clear(memory, bytes)                   sets them to zero before the kernels that are launched next
 //     runner.template resident<Kernel>()            -> blocks of the kernel that run at once
 //     runner.template launch<Kernel>(blocks, params)
 //     runner.template launch_next<Kernel>(blocks, params)       may begin before the call's last kernel has ended, and
@@ -15,8 +16,6 @@
 #include "gpu/layout.hpp"
 #include "gpu/plan.hpp"
 #include "gpu/rows.hpp"
-#include "gpu/rows_and_peaks.hpp"
-#include "gpu/scaled_columns.hpp"
 #include "gpu/tiles.hpp"
 #include "gpu/transposed.hpp"
 #include "gpu/tuning.hpp"
@@ -153,16 +152,17 @@ void rows(Runner& runner, const ConstTensorView& x, const QuantizeOptions& optio
 
 // ---- plans
 
+// Params: PlanParams or TileParams.
+template <class Runner, class Params>
+void place_plan(Runner& runner, Params& p, const WorkspaceSize& size) {
+    in_32_bits(p.ends ? padded_bound(p.rows, p.groups, p.tiling.alignment) : p.uniform_rows, "rows");
+    p.plan = gpu::place_plan(size, runner.workspace(size.bytes()));
+    p.cleared = size.cleared_bytes() / 16;
+}
+
 template <class Runner>
-Plan make_plan(Runner& runner, PlanParams p, const WorkspaceSize& size) {
-    in_32_bits(p.ends ? p.rows : p.uniform_rows, "rows");
-    p.plan = place_plan(size, runner.workspace(size.bytes()));
-    p.slabs = size.slabs;
-    p.column_words = size.column_words;
-    p.peak_vectors = size.peak_vectors;
-    const i64 stores = size.slabs + size.column_words + size.peak_vectors;
-    runner.template launch<PlanKernel>(std::clamp<i64>(ceil_div(stores, PlanKernel::threads * 2), 1, 264), p);
-    return p.plan;
+void launch_plan(Runner& runner, const PlanParams& p) {
+    runner.template launch<PlanKernel>(std::clamp<i64>(ceil_div(p.cleared, PlanKernel::threads), 1, 264), p);
 }
 
 // Where each group's rows are, and go to.
@@ -172,8 +172,10 @@ Plan plan_ranges(Runner& runner, const Groups& groups, i64 rows, i64 alignment) 
     p.ends = groups.ends;
     p.groups = groups.count;
     p.rows = rows;
-    p.alignment = alignment;
-    return make_plan(runner, p, ranges_workspace(groups.count));
+    p.tiling.alignment = static_cast<u32>(alignment);
+    place_plan(runner, p, ranges_workspace(groups.count));
+    launch_plan(runner, p);
+    return p.plan;
 }
 
 // ---- tiles
@@ -191,134 +193,55 @@ inline void count_column_tiles(TileParams& p) {
     p.columns_in_all = p.operand[0].columns + p.operand[1].columns;
     p.operand[0].column_tiles = static_cast<u32>(ceil_div(p.operand[0].columns, tile));
     p.operand[1].column_tiles = static_cast<u32>(ceil_div(p.operand[1].columns, tile));
-    p.column_tiles = p.operand[0].column_tiles + p.operand[1].column_tiles;
-}
-
-inline PlanParams plan_of(const TileJob& job, i32 tile_rows, u32 column_tiles) {
-    PlanParams plan{};
-    plan.ends = job.ends;
-    plan.groups = job.groups;
-    plan.rows = job.rows;
-    plan.uniform_rows = job.uniform_rows;
-    plan.alignment = job.alignment;
-    plan.tile_rows = tile_rows;
-    plan.column_tiles = column_tiles;
-    return plan;
-}
-
-// No more blocks than there can be items.
-inline i64 tile_blocks(const TileJob& job, i64 tile_rows, i64 column_tiles, i64 resident) {
-    const i64 row_tiles = job.ends
-                              ? ceil_div(padded_bound(job.rows, job.groups, job.alignment), tile_rows) + job.groups + 1
-                              : job.groups * std::max<i64>(1, ceil_div(job.uniform_rows, tile_rows));
-    return std::clamp<i64>(2 * row_tiles * column_tiles, 1, resident);
+    p.tiling.column_tiles = p.operand[0].column_tiles + p.operand[1].column_tiles;
 }
 
 template <class Kernel, class Runner>
 void launch_tiles(Runner& runner, TileJob job, bool with_rows) {
     TileParams& p = job.params;
     count_column_tiles(p);
+    p.element_bytes = static_cast<i32>(bytes_of(job.input));
+    p.row_data_aligned = starts_on(p.row_data, 8) && p.row_data_stride[0] % 8 == 0 && p.row_data_stride[1] % 8 == 0;
+    Tiling& tiling = p.tiling;
+    tiling.tiles = 1;
+    tiling.alignment = static_cast<u32>(job.alignment);
+    tiling.rest = with_rows && job.ends;
+    // No more blocks than there can be items.
+    const i64 row_tiles =
+        job.ends ? ceil_div(padded_bound(job.rows, job.groups, job.alignment), Kernel::tile) + job.groups + 1
+                 : job.groups * std::max<i64>(1, ceil_div(job.uniform_rows, Kernel::tile));
+    const i64 blocks = std::clamp<i64>(2 * row_tiles * tiling.column_tiles, 1, runner.template resident<Kernel>());
+    if constexpr (Kernel::exchanges) {
+        tiling.exchange = tiling.empty_groups = 1;
+        tiling.row_scales = with_rows;
+        tiling.fused_tiles = static_cast<u32>(std::min<i64>(Kernel::slots - 1, runner.tuning().fused_tiles) * blocks);
+    }
+    p.ends = job.ends;
     p.groups = job.groups;
-    const i64 blocks = tile_blocks(job, Kernel::tile, p.column_tiles, runner.template resident<Kernel>());
-    PlanParams plan = plan_of(job, Kernel::tile, p.column_tiles);
-    plan.rest = with_rows && job.ends;
-    if constexpr (!Kernel::exchanges) {
-        p.plan = make_plan(runner, plan, ranges_workspace(job.groups));
-        runner.template launch_next<Kernel>(blocks, p);
-    } else {
-        plan.exchange = plan.empty_groups = 1;
-        const QuantizerTuning& tuning = runner.tuning();
-        p.neighbours = static_cast<u32>(std::min(tuning.neighbours, Kernel::most_neighbours));
-        plan.fused_tiles = static_cast<u32>(tuning.fused_share == 0 ? 0 : blocks / tuning.fused_share);
-        // How far second visits stay behind the first: enough that nobody waits, little enough for the cache.
-        const i64 all = job.ends ? job.rows : job.uniform_rows;
-        const i64 slab_bytes = std::max<i64>(1, all * Kernel::tile * bytes_of(job.input));
-        p.lead = static_cast<u32>(std::clamp<i64>(tuning.lag_bytes / slab_bytes, 1, p.column_tiles));
-        p.plan =
-            make_plan(runner, plan,
-                      columns_workspace(job.rows, p.columns_in_all, p.column_tiles, job.groups, bytes_of(job.input)));
+    p.rows = job.rows;
+    p.uniform_rows = job.uniform_rows;
+    const bool few = p.groups + 2 <= few_spans;
+    if constexpr (Kernel::exchanges) {
+        const WorkspaceSize size = with_rows
+                                       ? pair_workspace(job.groups, tiling.column_tiles, p.columns_in_all, job.rows)
+                                       : columns_workspace(job.groups, tiling.column_tiles, p.columns_in_all);
+        place_plan(runner, p, size);
+        if (few)
+            runner.clear(p.plan.ticket, size.cleared_bytes());
+        else
+            launch_plan(runner, p);
         runner.template launch_together<Kernel>(blocks, p);
+    } else {
+        place_plan(runner, p, tiles_workspace(job.groups, row_tiles * tiling.column_tiles));
+        const i64 listing = std::clamp<i64>(ceil_div(row_tiles * tiling.column_tiles, 256), 1, 264);
+        if (few) {
+            runner.template launch<TileListKernel<true>>(listing, p);
+        } else {
+            launch_plan(runner, p);
+            runner.template launch_next<TileListKernel<false>>(listing, p);
+        }
+        runner.template launch_next<Kernel>(blocks, p);
     }
-}
-
-template <class In, class Codec, class Runner>
-void launch_rows_and_peaks(Runner& runner, const TileJob& job) {
-    const TileParams& p = job.params;
-    RowsAndPeaksParams rows{};
-    rows.x = p.operand[0].x;
-    rows.data = p.row_data;
-    for (int i = 0; i < 2; ++i) {
-        rows.x_stride[i] = p.operand[0].x_stride[i];
-        rows.data_stride[i] = p.row_data_stride[i];
-    }
-    rows.scale = p.row_scale;
-    rows.rule = p.rule;
-    rows.groups = job.groups;
-    rows.rows = job.rows;
-    rows.columns = p.operand[0].columns;
-    rows.aligned = p.operand[0].aligned;
-    rows.plan = p.plan;
-    const auto go = [&](auto vectors) {
-        using Kernel = RowsAndPeaksKernel<In, Codec, decltype(vectors)::value>;
-        if (rows.rows == 0) return;
-        // Whole waves of blocks, of as few rows as the handing in of maxima is worth.
-        const i64 resident = runner.template resident<Kernel>();
-        const i64 waves = std::max<i64>(1, rows.rows / (resident * runner.tuning().pair_rows));
-        rows.rows_a_block = round_up(ceil_div(rows.rows, resident * waves), Kernel::batch);
-        runner.template launch_next<Kernel>(ceil_div(rows.rows, rows.rows_a_block), rows);
-    };
-    const i64 vectors = ceil_div(rows.columns, RowsAndPeaksKernel<In, Codec, 1>::reach);
-    if (vectors <= 1)
-        go(std::integral_constant<int, 1>{});
-    else if (vectors <= 2)
-        go(std::integral_constant<int, 2>{});
-    else if (vectors <= 3)
-        go(std::integral_constant<int, 3>{});
-    else if (vectors <= 4)
-        go(std::integral_constant<int, 4>{});
-    else
-        go(std::integral_constant<int, 8>{});
-}
-
-template <class In, class Codec, int tile_rows, class Runner>
-void launch_scaled_columns(Runner& runner, const TileJob& job, const Plan& plan, u32 column_tiles) {
-    using Kernel = ScaledColumnsKernel<In, Codec, tile_rows>;
-    const TileParams& p = job.params;
-    const TileOperand& o = p.operand[0];
-    ScaledColumnsParams columns{};
-    columns.x = o.x;
-    columns.data = o.column_data;
-    for (int i = 0; i < 2; ++i) {
-        columns.x_stride[i] = o.x_stride[i];
-        columns.data_stride[i] = o.column_data_stride[i];
-    }
-    columns.columns = o.columns;
-    columns.aligned = o.aligned;
-    columns.data_aligned = o.column_data_aligned;
-    columns.column_tiles = column_tiles;
-    columns.scale = o.column_scale;
-    columns.rule = p.rule;
-    columns.groups = job.groups;
-    columns.plan = plan;
-    const i64 blocks = tile_blocks(job, tile_rows, column_tiles, runner.template resident<Kernel>());
-    runner.template launch_next<Kernel>(blocks, columns);
-}
-
-// Rows and columns with a scale each: rows first, which finds the columns' scales too, then columns.
-template <class In, class Codec, class Runner>
-void rows_and_columns(Runner& runner, TileJob job) {
-    TileParams& p = job.params;
-    const i64 likely = job.ends ? job.rows / std::max<i64>(1, job.groups) : job.uniform_rows;  // rows of a group
-    const bool tall = likely >= runner.tuning().tall_rows;
-    const u32 column_tiles = static_cast<u32>(ceil_div(p.operand[0].columns, tall ? 64 : 128));
-    PlanParams plan = plan_of(job, tall ? 256 : 128, column_tiles);
-    plan.empty_groups = 1;
-    p.plan = make_plan(runner, plan, pair_workspace(p.operand[0].columns, job.groups));
-    launch_rows_and_peaks<In, Codec>(runner, job);
-    if (tall)
-        launch_scaled_columns<In, Codec, 256>(runner, job, p.plan, column_tiles);
-    else
-        launch_scaled_columns<In, Codec, 128>(runner, job, p.plan, column_tiles);
 }
 
 template <class Codec, class Runner>
@@ -328,7 +251,7 @@ void tiles(Runner& runner, TileJob& job, TileScales scales, bool with_rows) {
         switch (scales) {
             case TileScales::slab:
                 if (with_rows)
-                    rows_and_columns<In, Codec>(runner, job);
+                    launch_tiles<TilesKernel<In, Codec, TileScales::slab, true>>(runner, job, true);
                 else
                     launch_tiles<TilesKernel<In, Codec, TileScales::slab, false>>(runner, job, false);
                 break;
@@ -349,11 +272,6 @@ void tiles(Runner& runner, TileJob& job, TileScales scales, bool with_rows) {
                 break;
         }
     });
-}
-
-// Rows that no block can hold, where rows and columns have a scale each.
-inline bool too_long_together(const ConstTensorView& x, const QuantizeOptions& options) {
-    return options.scaling == Scaling::rowwise && x.size(x.rank() - 1) > RowsAndPeaksKernel<Bf16In, E4M3, 8>::reach;
 }
 
 inline TileScales scales_of(Scaling scaling) {
@@ -415,10 +333,6 @@ void quantize_columns(Runner& runner, ConstTensorView x0, ConstTensorView x1, Gr
 template <class Codec, class Runner>
 void quantize_pair(Runner& runner, ConstTensorView x, Groups groups, i64 alignment, const QuantizeOptions& options,
                    QuantizedView rows, QuantizedView columns) {
-    if (detail::too_long_together(x, options)) {
-        quantize_rows<Codec>(runner, x, options, rows);
-        return quantize_columns<Codec>(runner, x, {}, groups, alignment, options, columns, {});
-    }
     detail::TileJob job = detail::token_job(x, groups, alignment, options);
     detail::set_input(job.params.operand[0], x);
     detail::set_token_columns(job.params.operand[0], columns, alignment, options);
@@ -473,11 +387,6 @@ void quantize_weights(Runner& runner, ConstTensorView w, const QuantizeOptions& 
     const bool square = options.scaling == Scaling::blockwise;
     const bool has_k = !along_k.data.null(), has_n = !along_n.data.null();
     if (has_k && !has_n && !square) return detail::rows<Codec>(runner, w, options, along_k);
-
-    if (has_k && has_n && detail::too_long_together(w, options)) {
-        quantize_weights<Codec>(runner, w, options, along_k, {});
-        return quantize_weights<Codec>(runner, w, options, {}, along_n);
-    }
 
     const int inner = options.scaling == Scaling::rowwise ? -1 : 2;
     detail::TileJob job;

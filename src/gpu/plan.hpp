@@ -4,15 +4,14 @@
 // that the main kernel shares between its blocks. Offsets that decrease or run past the last row are clamped: a bad
 // router gives wrong numbers, never a write out of bounds.
 //
-// Items are numbered. Blocks take them in order as they come by, or, where tiles wait for each other, block b of n
-// takes items b, b + n, ... Where a scale is a group's column's, the tiles of a group's column tile (a slab) are
-// neighbours:
-//   - fused: no more of them than there are blocks, so that all are in hand at once. They are read once, and held until
-//     all of them have handed in their maxima. Whoever holds the lowest item waits for nobody but blocks that hold
-//     higher items of the same slab, and these have nothing lower left to do: nobody waits for ever.
-//   - split: a larger slab is visited twice. First items read a tile for its maxima, second items read it again, from
-//     the cache where it is still there, and cast it. `lead` slabs of first items come before the second items of the
-//     first of them, so that nobody waits long; they have lower numbers, so nobody waits for ever.
+// Items are numbered. Blocks take them in order as they come by, or, where tiles wait for each other's maxima, block b
+// of n takes items b, b + n, ... The tiles that share maxima are then neighbours: those of a group's column tile (a
+// slab), or, where rows have a scale each too, all of the group's.
+//   - fused: no more of them than all blocks have in hand at once. They are read once, and held until all of them have
+//     handed in their maxima. A tile is in hand before the block's tiles of earlier such neighbours are waited for, so
+//     nobody waits for ever.
+//   - split: more of them are visited twice. First items read a tile for its maxima; second items, which come after
+//     them, read it again and cast it.
 #pragma once
 
 #include "gpu/simt.hpp"
@@ -21,29 +20,70 @@ namespace octet::gpu {
 
 using namespace octet::simt;
 
-enum class GroupOrder : u32 {
-    once,  // nothing is exchanged: tiles are cast as they are read
-    fused,
-    split,
-};
-
 struct Group {
     i64 begin;         // first row
     i64 padded_begin;  // first column of the transposed data
-    i64 position;      // rows of all groups before this one
     i32 rows;
     i32 padded_rows;
-    u32 row_tiles;  // padding included
-    u32 order;      // GroupOrder
 };
 
+// A group as the tile kernel looks it up, in as little shared memory as it takes.
+struct Span {
+    u32 first_item;
+    i32 rows;
+    u32 position;  // rows of all groups before this one
+    u32 padded_begin;
+};
+
+inline constexpr int tile_side = 128;
+
+// How groups make items.
+struct Tiling {
+    i32 tiles;  // 0: no items are wanted, only ranges
+    u32 column_tiles;
+    u32 alignment;
+    u32 fused_tiles;   // more that share maxima are split
+    i32 exchange;      // 1: scales are a group's column's, and tiles exchange maxima for them
+    i32 row_scales;    // 1: and a row's
+    i32 empty_groups;  // 1: a group without rows has an item too, for its scales
+    i32 rest;          // 1: rows past the last group make items too
+
+    // owned: they are a group's, and not those past the last one.
+    OCTET_GPU i32 padded(i32 rows, bool owned) const {
+        if (!owned) return 0;
+        const u32 reach = static_cast<u32>(rows) + alignment - 1;
+        return static_cast<i32>((alignment & (alignment - 1)) == 0 ? reach & ~(alignment - 1)
+                                                                   : reach / alignment * alignment);
+    }
+    OCTET_GPU u32 row_tiles(i32 rows, bool owned) const {  // padding included
+        if (!tiles || (!owned && !rest)) return 0;
+        const i32 with_padding = padded(rows, owned), reach = with_padding > rows ? with_padding : rows;
+        const u32 down = static_cast<u32>(reach + tile_side - 1) / tile_side;
+        return owned && empty_groups && down == 0 ? 1 : down;
+    }
+    // Rows that nobody owns have no columns to share.
+    OCTET_GPU bool split(u32 down, bool owned) const {
+        const u64 sharing = !row_scales ? down : owned ? static_cast<u64>(down) * column_tiles : column_tiles;
+        return exchange && sharing > fused_tiles;
+    }
+    OCTET_GPU u64 items(i32 rows, bool owned) const {
+        const u32 down = row_tiles(rows, owned);
+        return static_cast<u64>(down) * column_tiles * (split(down, owned) ? 2 : 1);
+    }
+};
+
+struct Tile;  // tile_list.hpp
+
 struct Plan {
-    Group* group;       // [groups + 1]; the last one holds the rows that nobody owns
-    u32* first_item;    // [groups + 2], ascending; the last one is the number of items
-    u32* ticket;        // items taken, past the first one of every block
-    u32* arrived;       // [slabs] tiles whose maxima are in
-    u32* column_amax;   // [groups, columns] f32 bits
-    Vec16* tile_peaks;  // [row tiles, column tiles, 128 columns] what fused tiles hand in
+    Group* group;      // [groups + 1]; the last one holds the rows that nobody owns. Without items
+    Span* span;        // [groups + 2] likewise, and one past the end. With items, where groups are many
+    Tile* tile;        // [items]
+    u32* items;        // how many
+    u32* ticket;       // items taken, past the first ones of every block
+    u32* arrived;      // [slabs] tiles above each other whose maxima are in
+    u32* row_arrived;  // [row tiles] tiles beside each other whose maxima are in
+    u32* column_amax;  // [groups, columns] f32 bits
+    u32* row_amax;     // [rows] likewise
 };
 
 struct PlanParams {
@@ -51,14 +91,8 @@ struct PlanParams {
     i64 groups;
     i64 rows;  // of the tensor
     i64 uniform_rows;
-    i64 alignment;
-    i32 tile_rows;  // 0: no items are wanted, only ranges
-    u32 column_tiles;
-    u32 fused_tiles;                        // a slab of more is split
-    i32 exchange;                           // 1: scales are a group's column's, and tiles exchange maxima for them
-    i32 empty_groups;                       // 1: a group without rows has an item too, for its scales
-    i32 rest;                               // 1: rows past the last group make items too
-    i64 slabs, column_words, peak_vectors;  // to clear
+    Tiling tiling;
+    i64 cleared;  // 16-byte pieces, from the ticket on
     Plan plan;
 };
 
@@ -69,7 +103,7 @@ struct PlanKernel {
     using Params = PlanParams;
 
     struct Sums {
-        u64 padded_rows, items;
+        u32 padded_rows, items;
     };
     struct Shared {
         u32 largest[units];
@@ -79,22 +113,32 @@ struct PlanKernel {
     template <class Thread>
     OCTET_GPU static void run(Thread& t, const Params& p, Shared& s) {
         t.admit_later();
-        if (t.block() == 0) ranges_and_items(t, p, s);
-        const i64 every = static_cast<i64>(t.blocks()) * threads;
-        const i64 me = static_cast<i64>(t.block()) * threads + t.thread();
-        OCTET_ROLLED
-        for (i64 i = me; i < p.peak_vectors; i += every) t.store(p.plan.tile_peaks + i, Vec16{{0, 0, 0, 0}});
-        OCTET_ROLLED
-        for (i64 i = me; i < p.column_words; i += every) t.store(p.plan.column_amax + i, 0u);
-        if (me == 0) t.store(p.plan.ticket, 0u);
-        OCTET_ROLLED
-        for (i64 i = me; i < p.slabs; i += every) t.store(p.plan.arrived + i, 0u);
+        if (t.block() == 0) {
+            if (p.tiling.tiles)
+                for_spans(t, p, s, [&](i64 i, const Span& span) { p.plan.span[i] = span; });
+            else
+                for_spans(t, p, s, [&](i64 i, const Span& span) {
+                    if (i > p.groups) return;
+                    p.plan.group[i] = {static_cast<i64>(span.position), static_cast<i64>(span.padded_begin), span.rows,
+                                       p.tiling.padded(span.rows, i < p.groups)};
+                });
+        }
+        clear(t, p);
     }
 
-private:
-    // Each thread owns a run of neighbouring groups; scans over the threads join the runs.
     template <class Thread>
-    OCTET_GPU static void ranges_and_items(Thread& t, const Params& p, Shared& s) {
+    OCTET_GPU static void clear(Thread& t, const Params& p) {
+        const i64 every = static_cast<i64>(t.blocks()) * threads;
+        auto* cleared = reinterpret_cast<Vec16*>(p.plan.ticket);
+        OCTET_ROLLED
+        for (i64 i = static_cast<i64>(t.block()) * threads + t.thread(); i < p.cleared; i += every)
+            t.store(cleared + i, Vec16{{0, 0, 0, 0}});
+    }
+
+    // Gives every group's span to `put`, the one of rows that nobody owns, and one past the end. Each thread owns a run
+    // of neighbouring groups; scans over the threads join the runs.
+    template <class Thread, class Put>
+    OCTET_GPU static void for_spans(Thread& t, const Params& p, Shared& s, Put put) {
         const i64 count = p.groups + 1, run = (count + threads - 1) / threads;
         const i64 from = t.thread() * run < count ? t.thread() * run : count;
         const i64 to = from + run < count ? from + run : count;
@@ -110,27 +154,23 @@ private:
         Sums sums{0, 0};
         OCTET_ROLLED
         for (i64 g = from; g < to; ++g) {
-            const Group group = describe(t, p, g, end);
-            end += group.rows;
-            sums.padded_rows += static_cast<u64>(group.padded_rows);
-            sums.items += items_of(p, group);
+            const i32 rows = rows_of(t, p, g, end);
+            end += rows;
+            add(sums, sums_of(p, rows, g < p.groups));
         }
         sums = sums_before(t, s, sums);
         end = begin;
         OCTET_ROLLED
         for (i64 g = from; g < to; ++g) {
-            Group group = describe(t, p, g, end);
-            end += group.rows;
-            if (p.ends) group.padded_begin = static_cast<i64>(sums.padded_rows);
-            sums.padded_rows += static_cast<u64>(group.padded_rows);
-            p.plan.group[g] = group;
-            if (p.tile_rows == 0) continue;
-            t.store(p.plan.first_item + g, static_cast<u32>(sums.items));
-            sums.items += items_of(p, group);
-            if (g == p.groups) t.store(p.plan.first_item + count, static_cast<u32>(sums.items));
+            const i32 rows = rows_of(t, p, g, end);
+            put(g, Span{sums.items, rows, static_cast<u32>(end), sums.padded_rows});
+            end += rows;
+            add(sums, sums_of(p, rows, g < p.groups));
+            if (g == p.groups) put(count, Span{sums.items, 0, 0, 0});
         }
     }
 
+private:
     OCTET_GPU static u32 larger(u32 a, u32 b) { return a > b ? a : b; }
 
     template <class Thread>
@@ -139,33 +179,12 @@ private:
         return static_cast<u32>(end < 0 ? 0 : end < p.rows ? end : p.rows);
     }
 
-    // Group g, whose rows follow the first `before` ones.
+    // Of group g, which follow the first `before` ones.
     template <class Thread>
-    OCTET_GPU static Group describe(Thread& t, const Params& p, i64 g, i64 before) {
+    OCTET_GPU static i32 rows_of(Thread& t, const Params& p, i64 g, i64 before) {
         const bool owned = g < p.groups;
         const i64 end = p.ends ? (owned ? end_of(t, p, g) : p.rows) : before + (owned ? p.uniform_rows : 0);
-        Group group;
-        group.begin = p.ends ? before : 0;
-        group.padded_begin = 0;
-        group.position = before;
-        group.rows = end > before ? static_cast<i32>(end - before) : 0;
-        const u32 alignment = static_cast<u32>(p.alignment);
-        group.padded_rows =
-            owned ? static_cast<i32>((static_cast<u32>(group.rows) + alignment - 1) / alignment * alignment) : 0;
-        group.row_tiles = 0;
-        group.order = static_cast<u32>(GroupOrder::once);
-        if (p.tile_rows == 0 || (!owned && !p.rest)) return group;
-        const i32 reach = group.padded_rows > group.rows ? group.padded_rows : group.rows;
-        group.row_tiles = static_cast<u32>((reach + p.tile_rows - 1) / p.tile_rows);
-        if (owned && p.empty_groups && group.row_tiles == 0) group.row_tiles = 1;
-        if (p.exchange && group.rows > p.tile_rows)
-            group.order = static_cast<u32>(group.row_tiles <= p.fused_tiles ? GroupOrder::fused : GroupOrder::split);
-        return group;
-    }
-
-    OCTET_GPU static u64 items_of(const Params& p, const Group& group) {
-        const bool twice = static_cast<GroupOrder>(group.order) == GroupOrder::split;
-        return static_cast<u64>(group.row_tiles) * p.column_tiles * (twice ? 2 : 1);
+        return end > before ? static_cast<i32>(end - before) : 0;
     }
 
     // The largest of what the threads before this one give.
@@ -191,7 +210,7 @@ private:
         Sums before{0, 0};
         OCTET_ROLLED
         for (int mask = 1; mask < unit; mask *= 2) {
-            const Sums other{shuffle_u64(t, value.padded_rows, mask), shuffle_u64(t, value.items, mask)};
+            const Sums other{t.shuffle_xor(value.padded_rows, mask), t.shuffle_xor(value.items, mask)};
             if (t.thread() & mask) add(before, other);
             add(value, other);
         }
@@ -206,27 +225,9 @@ private:
         to.padded_rows += other.padded_rows;
         to.items += other.items;
     }
-    template <class Thread>
-    OCTET_GPU static u64 shuffle_u64(Thread& t, u64 value, int mask) {
-        const u32 low = t.shuffle_xor(static_cast<u32>(value), mask);
-        const u32 high = t.shuffle_xor(static_cast<u32>(value >> 32), mask);
-        return static_cast<u64>(high) << 32 | low;
+    OCTET_GPU static Sums sums_of(const Params& p, i32 rows, bool owned) {
+        return {static_cast<u32>(p.tiling.padded(rows, owned)), static_cast<u32>(p.tiling.items(rows, owned))};
     }
 };
-
-// The last entry of ascending table[0..count) that is not above `item`; table[0] is not. Equal entries are groups
-// without items: the last of them is the one that has some.
-template <class Thread>
-OCTET_GPU i64 find_item(Thread& t, const u32* table, i64 count, u32 item) {
-    i64 low = 0, high = count - 1;
-    while (low < high) {
-        const i64 middle = (low + high + 1) / 2;
-        if (t.load(table + middle) <= item)
-            low = middle;
-        else
-            high = middle - 1;
-    }
-    return low;
-}
 
 }  // namespace octet::gpu

@@ -57,13 +57,13 @@ struct CudaThread {
         }
         return v;
     }
-    // 16 bytes to shared memory, past the registers. They are there for the thread that asked, once it has awaited
-    // them.
-    OCTET_GPU static void copy_async(Vec16* to_shared, const void* from) {
-        asm volatile(
-            "cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(static_cast<u32>(__cvta_generic_to_shared(to_shared))),
-            "l"(__cvta_generic_to_global(from))
-            : "memory");
+    // 16 bytes to shared memory, past the registers; zeros where `inside` is not set, and nothing is read. They are
+    // there for the thread that asked, once it has awaited them.
+    OCTET_GPU static void copy_async(Vec16* to_shared, const void* from, bool inside) {
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(
+                         static_cast<u32>(__cvta_generic_to_shared(to_shared))),
+                     "l"(__cvta_generic_to_global(from)), "r"(inside ? 16 : 0)
+                     : "memory");
     }
     OCTET_GPU static void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
     // Waits for the copies of all commits but the last `later`.
@@ -87,42 +87,24 @@ struct CudaThread {
     }
 
     // ---- across blocks. Maxima and counts come out the same in any order.
-    OCTET_GPU static void atomic_max(u32* to, u32 value) { atomicMax(to, value); }
+    // The answer is what was there before: once it is awaited, the atomic is done.
+    OCTET_GPU static u32 atomic_max(u32* to, u32 value) { return atomicMax(to, value); }
+    OCTET_GPU static void await_answer(u32 answer) {  // something that needs it; magnitudes have no sign
+        asm volatile("{ .reg .pred never; setp.eq.u32 never, %0, 0xFFFFFFFF; @never trap; }" ::"r"(answer) : "memory");
+    }
     OCTET_GPU static u32 atomic_add(u32* to, u32 value) { return atomicAdd(to, value); }
-    // Adds one after everything the block did before its last barrier: what others see once they see the count.
-    OCTET_GPU static void signal(u32* counter) {
-        __threadfence();
-        atomicAdd(counter, 1u);
-    }
-    OCTET_GPU static void wait(const u32* counter, u32 count) {
-        u32 seen;
-        while (true) {
-            asm volatile("ld.acquire.gpu.global.u32 %0, [%1];"
-                         : "=r"(seen)
-                         : "l"(__cvta_generic_to_global(counter))
-                         : "memory");
-            if (seen >= count) return;
-            __nanosleep(64);
-        }
-    }
-    // What other blocks wrote during this launch: past this multiprocessor's own cache.
-    OCTET_GPU static u32 load_fresh(const u32* from) { return __ldcg(from); }
-    OCTET_GPU static Vec16 load_fresh(const Vec16* from) {
-        Vec16 v;
-        asm volatile("ld.relaxed.gpu.global.v4.u32 {%0, %1, %2, %3}, [%4];"
-                     : "=r"(v.word[0]), "=r"(v.word[1]), "=r"(v.word[2]), "=r"(v.word[3])
+    // What atomics of other blocks left: past this multiprocessor's own cache.
+    OCTET_GPU static u32 load_fresh(const u32* from) {
+        u32 value;
+        asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];"
+                     : "=r"(value)
                      : "l"(__cvta_generic_to_global(from))
                      : "memory");
-        return v;
+        return value;
     }
-    // Words that carry a mark of their own once they are written need no fence: whoever sees the mark has the word.
-    OCTET_GPU static void publish(u32* to, u32 word) {
-        asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(__cvta_generic_to_global(to)), "r"(word) : "memory");
-    }
-    // `seen`, or what is at `from` once all its words carry the mark.
-    OCTET_GPU static Vec16 until_marked(const Vec16* from, Vec16 seen, u32 mark) {
-        while ((seen.word[0] & seen.word[1] & seen.word[2] & seen.word[3] & mark) != mark) seen = load_fresh(from);
-        return seen;
+    OCTET_GPU static void wait(const u32* counter, u32 count) {
+        while (load_fresh(counter) < count) {
+        }
     }
 
     // ---- across the kernels of one call, where the launch lets them overlap

@@ -51,7 +51,9 @@ struct HipThread {
         return {{v[0], v[1], v[2], v[3]}};
     }
     // gfx942 copies no 16 bytes past its registers: a load, and a store once they are there.
-    OCTET_GPU static void copy_async(Vec16* to_shared, const void* from) { *to_shared = load16(from); }
+    OCTET_GPU static void copy_async(Vec16* to_shared, const void* from, bool inside) {
+        *to_shared = inside ? load16(from) : Vec16{{0, 0, 0, 0}};
+    }
     OCTET_GPU static void commit_copies() {}
     template <int later>
     OCTET_GPU static void await_copies() {}
@@ -71,33 +73,18 @@ struct HipThread {
     }
 
     // ---- across blocks
-    OCTET_GPU static void atomic_max(u32* to, u32 value) {
-        __hip_atomic_fetch_max(to, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
+    OCTET_GPU static u32 atomic_max(u32* to, u32 value) {
+        return __hip_atomic_fetch_max(to, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
     }
+    OCTET_GPU static void await_answer(u32 answer) { asm volatile("" ::"v"(answer) : "memory"); }
     OCTET_GPU static u32 atomic_add(u32* to, u32 value) {
         return __hip_atomic_fetch_add(to, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
-    }
-    OCTET_GPU static void signal(u32* counter) {
-        __builtin_amdgcn_fence(__ATOMIC_RELEASE, "agent");
-        atomic_add(counter, 1u);
-    }
-    OCTET_GPU static void wait(const u32* counter, u32 count) {
-        while (__hip_atomic_load(counter, __ATOMIC_ACQUIRE, __HIP_MEMORY_SCOPE_AGENT) < count)
-            __builtin_amdgcn_s_sleep(1);
     }
     OCTET_GPU static u32 load_fresh(const u32* from) {
         return __hip_atomic_load(from, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
     }
-    OCTET_GPU static Vec16 load_fresh(const Vec16* from) {  // each word whole; not all four at once
-        return {{load_fresh(&from->word[0]), load_fresh(&from->word[1]), load_fresh(&from->word[2]),
-                 load_fresh(&from->word[3])}};
-    }
-    OCTET_GPU static void publish(u32* to, u32 word) {
-        __hip_atomic_store(to, word, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
-    }
-    OCTET_GPU static Vec16 until_marked(const Vec16* from, Vec16 seen, u32 mark) {
-        while ((seen.word[0] & seen.word[1] & seen.word[2] & seen.word[3] & mark) != mark) seen = load_fresh(from);
-        return seen;
+    OCTET_GPU static void wait(const u32* counter, u32 count) {
+        while (load_fresh(counter) < count) __builtin_amdgcn_s_sleep(1);
     }
 
     // ---- across the kernels of one call: a stream's kernels follow each other

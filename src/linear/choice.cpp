@@ -16,11 +16,11 @@ const StepRates sm90_rates = {
     .blockwise = 1150,
     .mx = 640,
     .rows = 0.93,
-    .columns = 0.64,
-    .pair = 0.55,
+    .columns = 0.66,
+    .pair = 0.60,
     .weights_along_k = 0.93,
-    .weights_along_n = 0.67,
-    .weights_both = 0.58,
+    .weights_along_n = 0.74,
+    .weights_both = 0.63,
     .launch_us = 3,
 };
 

@@ -4,9 +4,8 @@ namespace octet::tune {
 
 std::vector<Space> spaces() {
     const Parameter rows_vectors{"rows_vectors", {8, 2, 4, 5, 6}};
-    const Parameter fused_share{"fused_share", {2, 1, 3, 4}};
-    const Parameter tall_rows{"tall_rows", {1024, 0, 1 << 30}};
-    const Parameter tile_blocks{"tile_blocks", {4, 2, 3}};
+    const Parameter fused_tiles{"fused_tiles", {2, 1, 0}};
+    const Parameter tile_blocks{"tile_blocks", {4, 1}};
     const Parameter swiglu_vectors{"swiglu_vectors", {8, 2, 4, 6}};
     std::vector<Space> all;
     for (const char* operation : {"rows", "weights_along_k"})
@@ -14,10 +13,8 @@ std::vector<Space> spaces() {
             if (std::string(operation) + scaling == "weights_along_k:blockwise") continue;  // squares are tiles
             all.push_back({std::string(operation) + scaling, {rows_vectors}});
         }
-    for (const char* operation : {"columns", "columns_dual", "weights_along_n"})
-        all.push_back({std::string(operation) + ":rowwise", {fused_share, tile_blocks}});
-    for (const char* operation : {"pair", "weights_both"})
-        all.push_back({std::string(operation) + ":rowwise", {tall_rows, tile_blocks}});
+    for (const char* operation : {"columns", "columns_dual", "pair", "weights_along_n", "weights_both"})
+        all.push_back({std::string(operation) + ":rowwise", {fused_tiles, tile_blocks}});
     for (const char* operation : {"columns", "columns_dual", "pair", "weights_along_n", "weights_both"})
         for (const char* scaling : {":blockwise", ":mx"})
             all.push_back({std::string(operation) + scaling, {tile_blocks}});

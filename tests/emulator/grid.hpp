@@ -6,7 +6,7 @@
 //   - a read of shared memory that nobody wrote;
 //   - shared memory touched by two threads, one of them writing, with no barrier or shuffle between;
 //   - a 16- or 8-byte access that is not aligned to its size;
-//   - threads that wait for a count or a mark that nobody will reach.
+//   - threads that wait for a count that nobody will reach.
 #pragma once
 
 #include <cstring>
@@ -53,14 +53,11 @@ struct Lane {
     std::deque<std::pair<Vec16*, const void*>> copies;  // to shared memory, on their way
     std::deque<std::size_t> commits;                    // copies of each
     std::size_t uncommitted = 0;
+    std::vector<std::pair<u32*, u32>> maxima;  // atomics that nobody awaited
     const u32* waits_for = nullptr;
-    u32 wait_count = 0;  // to be reached, or
-    u32 wait_mark = 0;   // to be set in four words
+    u32 wait_count = 0;
 
-    bool waits() const {
-        if (wait_mark == 0) return *waits_for < wait_count;
-        return (waits_for[0] & waits_for[1] & waits_for[2] & waits_for[3] & wait_mark) != wait_mark;
-    }
+    bool waits() const { return *waits_for < wait_count; }
 };
 
 struct Block {
@@ -123,12 +120,12 @@ public:
         return wide_load<Vec16>(from);
     }
     // A copy arrives when it is awaited and no sooner, so that a kernel cannot do without the wait.
-    void copy_async(Vec16* to_shared, const void* from) {
-        check_alignment(from, sizeof(Vec16), "copy");
+    void copy_async(Vec16* to_shared, const void* from, bool inside) {
+        if (inside) check_alignment(from, sizeof(Vec16), "copy");
         touch(to_shared, sizeof(Vec16), true);
         const auto offset = reinterpret_cast<std::byte*>(to_shared) - block_.shared;
         for (std::size_t i = 0; i < sizeof(Vec16); ++i) block_.shadow[static_cast<std::size_t>(offset) + i].writer = -1;
-        lane_.copies.emplace_back(to_shared, from);
+        lane_.copies.emplace_back(to_shared, inside ? from : nullptr);
         ++lane_.uncommitted;
     }
     void commit_copies() {
@@ -141,7 +138,10 @@ public:
             for (std::size_t i = 0; i < lane_.commits.front(); ++i) {
                 const auto [to, from] = lane_.copies.front();
                 touch(to, sizeof(Vec16), true);
-                std::memcpy(to, from, sizeof(Vec16));
+                if (from)
+                    std::memcpy(to, from, sizeof(Vec16));
+                else
+                    *to = {};
                 lane_.copies.pop_front();
             }
             lane_.commits.pop_front();
@@ -158,30 +158,27 @@ public:
         *to = value;
     }
 
-    void atomic_max(u32* to, u32 value) { *to = value > *to ? value : *to; }
+    // An atomic is done when its answer is awaited and no sooner, so that a kernel cannot do without.
+    u32 atomic_max(u32* to, u32 value) {
+        lane_.maxima.emplace_back(to, value);
+        return *to;
+    }
+    void await_answer(u32) {
+        for (const auto& [to, value] : lane_.maxima) *to = value > *to ? value : *to;
+        lane_.maxima.clear();
+    }
     u32 atomic_add(u32* to, u32 value) {
         const u32 before = *to;
         *to += value;
         return before;
     }
-    void signal(u32* counter) { ++*counter; }
     void wait(const u32* counter, u32 count) {
         if (*counter >= count) return;
         lane_.waits_for = counter;
         lane_.wait_count = count;
-        lane_.wait_mark = 0;
         pause_as(State::waiting);
     }
     u32 load_fresh(const u32* from) { return *from; }
-    Vec16 load_fresh(const Vec16* from) { return wide_load<Vec16>(from); }
-    void publish(u32* to, u32 word) { *to = word; }
-    // What was seen before is dropped, so that a kernel cannot do without the wait.
-    Vec16 until_marked(const Vec16* from, Vec16, u32 mark) {
-        lane_.waits_for = from->word;
-        lane_.wait_mark = mark;
-        if (lane_.waits()) pause_as(State::waiting);
-        return wide_load<Vec16>(from);
-    }
     void await_earlier() {}
     void admit_later() {}
 

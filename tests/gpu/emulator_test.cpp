@@ -67,7 +67,7 @@ struct ProbeKernel {
             case 11:  // the second copy is not awaited
                 if (me >= 2) break;
                 for (int i = 0; i < 2; ++i) {
-                    t.copy_async(reinterpret_cast<Vec16*>(s.value) + 2 * me + i, p.out + 4 * i);
+                    t.copy_async(reinterpret_cast<Vec16*>(s.value) + 2 * me + i, p.out + 4 * i, true);
                     t.commit_copies();
                 }
                 if (p.which == 10)
@@ -77,9 +77,15 @@ struct ProbeKernel {
                 t.load_shared(&s.value[8 * me]);
                 t.load_shared(&s.value[8 * me + 4]);
                 break;
+            case 12:  // sound: an atomic whose answer is awaited
+            case 13:  // nobody awaits it
+                if (me != 0) break;
+                t.atomic_max(p.out + t.block(), 7u);
+                if (p.which == 12) t.await_answer(0u);
+                break;
             default:  // blocks wait for each other
                 if (me == 0) {
-                    t.signal(p.out);
+                    t.atomic_add(p.out, 1u);
                     t.wait(p.out, t.blocks());
                 }
                 t.barrier();
@@ -136,6 +142,14 @@ TEST_P(Emulator, ReportsMisalignedAccess) { EXPECT_NE(error_of(8, GetParam()).fi
 TEST_P(Emulator, ReportsReadsOfCopiesOnTheirWay) {
     EXPECT_EQ(error_of(10, GetParam()), "");
     EXPECT_NE(error_of(11, GetParam()).find("nobody wrote"), std::string::npos);
+}
+
+TEST_P(Emulator, DoesAtomicsWhenTheirAnswerIsAwaited) {
+    u32 out[2] = {};
+    launch<ProbeKernel>(2, {out, 13}, GetParam(), 2);
+    EXPECT_EQ(out[0] + out[1], 0u);
+    launch<ProbeKernel>(2, {out, 12}, GetParam(), 2);
+    EXPECT_EQ(out[0] + out[1], 14u);
 }
 
 TEST_P(Emulator, RunsBlocksThatWaitForEachOther) { EXPECT_EQ(error_of(9, GetParam()), ""); }

@@ -153,12 +153,8 @@ struct Case {
         ends.back() = static_cast<std::int32_t>(owned);
         QuantizerTuning tuning;
         tuning.rows_vectors = one_of(random, {2, 4, 8});
-        tuning.fused_share = one_of(random, {0, 1, 2, 3});
-        tuning.tall_rows = one_of(random, {0, 1 << 30});
+        tuning.fused_tiles = one_of(random, {0, 1, 2, 2});
         tuning.short_groups = one_of(random, {0, 20, 512});
-        tuning.pair_rows = one_of(random, {1, 32});
-        tuning.neighbours = one_of(random, {0, 2, 32, 32});
-        tuning.lag_bytes = one_of<std::int64_t>(random, {0, 1000, 100000});
         runner = EmulatorRunner(width, one_of<std::int64_t>(random, {1, 3, 7}), tuning);
     }
 
@@ -408,19 +404,44 @@ TEST_P(GpuLongRows, EqualTheReference) {
 
 INSTANTIATE_TEST_SUITE_P(All, GpuLongRows, testing::Values(2056, 5120, 8192, 9000, 16400));
 
-// Slabs of more tiles than exchange maxima directly, and of many that do.
-TEST(GpuSlabs, OfManyTiles) {
-    for (const int neighbours : {8, 32}) {
-        Case c(7, 32, Scaling::rowwise);
-        c.m = neighbours == 8 ? 1200 : 2200;
-        c.k = 9;
-        c.ends = {static_cast<std::int32_t>(c.m - 50), static_cast<std::int32_t>(c.m)};
-        QuantizerTuning tuning;
-        tuning.fused_share = 1;
-        tuning.neighbours = neighbours;
-        c.runner = EmulatorRunner(32, 20, tuning);
-        SCOPED_TRACE(testing::Message() << c.m << " rows");
-        ASSERT_NO_THROW(check_columns(c));
+// As many tiles that share maxima as fit, and one more: the last fused ones, and the first split ones.
+TEST(GpuSlabs, FusedAndSplit) {
+    for (const std::int64_t blocks : {1, 3, 8})
+        for (const std::int64_t more : {0, 1}) {
+            Case c(7, 32, Scaling::rowwise);
+            c.k = 9;
+            c.m = 128 * (2 * blocks + more) + 50;
+            c.ends = {40, static_cast<std::int32_t>(c.m - 10), static_cast<std::int32_t>(c.m - 10)};
+            c.runner = EmulatorRunner(32, blocks, {});
+            SCOPED_TRACE(testing::Message() << c.m << " rows, " << blocks << " blocks");
+            ASSERT_NO_THROW(check_columns(c));
+            c.k = 300;
+            c.m = 128 * (2 * blocks + more);
+            c.ends = {1, static_cast<std::int32_t>(c.m)};
+            ASSERT_NO_THROW(check_pair(c));
+            ASSERT_NO_THROW(check_columns(c));
+            ASSERT_NO_THROW(check_weights(c));
+            if (testing::Test::HasFailure()) return;
+        }
+}
+
+// More groups than a block has room for.
+TEST(GpuPlan, OfManyGroups) {
+    for (const Scaling scaling : {Scaling::rowwise, Scaling::mx}) {
+        Case c(3, 32, scaling);
+        c.m = 700;
+        c.k = 40;
+        c.alignment = scaling == Scaling::mx ? 32 : 16;
+        for (const std::size_t count : {510u, 511u, 600u}) {
+            c.ends.resize(count);
+            for (std::size_t g = 0; g < count; ++g)
+                c.ends[g] = static_cast<std::int32_t>(std::min<std::size_t>(g + g / 7, 690));
+            c.runner = EmulatorRunner(32, 3, {});
+            SCOPED_TRACE(testing::Message() << count << " groups");
+            ASSERT_NO_THROW(check_columns(c));
+            ASSERT_NO_THROW(check_pair(c));
+            if (testing::Test::HasFailure()) return;
+        }
     }
 }
 

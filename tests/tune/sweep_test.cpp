@@ -146,8 +146,7 @@ TEST(Sweep, ReportsProgressAndTheTimeLeft) {
 TEST(Spaces, StartFromTheKernelsDefaults) {
     const gpu::QuantizerTuning tuning;
     const std::map<std::string, std::int64_t> defaults = {{"rows_vectors", tuning.rows_vectors},
-                                                          {"fused_share", tuning.fused_share},
-                                                          {"tall_rows", tuning.tall_rows},
+                                                          {"fused_tiles", tuning.fused_tiles},
                                                           {"tile_blocks", tuning.tile_blocks},
                                                           {"swiglu_vectors", tuning.swiglu_vectors}};
     EXPECT_FALSE(spaces().empty());

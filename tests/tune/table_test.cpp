@@ -12,7 +12,7 @@ namespace octet::tune {
 namespace {
 
 Table example() {
-    return Table("test9", {{key_of("pair", 16640, 5120, 16), {{"tall_rows", 2}, {"tile_blocks", 3}}},
+    return Table("test9", {{key_of("pair", 16640, 5120, 16), {{"fused_tiles", 2}, {"tile_blocks", 3}}},
                            {key_of("rows", 16640, 5120, 1), {{"rows_vectors", 4}}}});
 }
 
@@ -32,7 +32,7 @@ TEST(TuningTable, FindsItsEntriesAndNothingElse) {
     const Table table = example();
     const KernelTuning* found = table.find("pair", 20000, 8000, 30);
     ASSERT_NE(found, nullptr);
-    EXPECT_EQ(to_string(found->configuration), "tall_rows=2, tile_blocks=3");
+    EXPECT_EQ(to_string(found->configuration), "fused_tiles=2, tile_blocks=3");
     EXPECT_EQ(table.find("pair", 20000, 8000, 33), nullptr);  // never tuned on one group count what another uses
     EXPECT_EQ(table.find("pair", 33000, 8000, 30), nullptr);
     EXPECT_EQ(table.find("columns", 20000, 8000, 30), nullptr);
@@ -85,7 +85,7 @@ TEST(TuningTable, LoadsInLessThanAMillisecond) {
     for (const char* operation : {"rows", "columns", "pair", "weights"})
         for (std::int64_t tokens = 256; tokens <= 131072; tokens *= 2)
             for (const std::int64_t groups : {1, 8, 32, 128, 1000})
-                entries.push_back({key_of(operation, tokens, 4096, groups), {{"tile_blocks", 3}, {"fused_share", 2}}});
+                entries.push_back({key_of(operation, tokens, 4096, groups), {{"tile_blocks", 3}, {"fused_tiles", 2}}});
     const std::string json = Table("big", std::move(entries)).to_json();
     double best = 1e9;
     for (int i = 0; i < 20; ++i) {

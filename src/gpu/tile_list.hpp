@@ -1,0 +1,179 @@
+// The tiles that a call of the tile kernel goes through: where each is read and written, and whom it shares its maxima
+// with. Many threads work them out at once, because a block that casts has no time for it: a kernel of its own makes a
+// list of them, or, where tiles are dealt round, each block works out the next ones of its own.
+#pragma once
+
+#include "gpu/outputs.hpp"
+#include "gpu/plan.hpp"
+
+namespace octet::gpu {
+
+struct TileOperand {
+    const void* x = nullptr;   // [groups, rows, columns]
+    i64 x_stride[2] = {0, 0};  // group, row
+    i32 columns = 0;
+    u32 column_tiles = 0;
+    i32 aligned = 0;                     // every row starts on 16 bytes
+    i32 columns_wanted = 0;              // 0: along rows only
+    u8* column_data = nullptr;           // [groups, columns, rows]
+    i64 column_data_stride[2] = {0, 0};  // group, column
+    ScaleOut column_scale;
+    i32 column_data_aligned = 0;  // 16 rows of a column are one aligned store
+};
+
+// How the groups are laid out, and what is to be made of them.
+struct TileParams : PlanParams {  // tiling.column_tiles: of both operands
+    TileOperand operand[2];       // the second one is empty but in dual calls
+    u8* row_data = nullptr;       // of the first operand: [groups, rows, columns], or null
+    i64 row_data_stride[2] = {0, 0};
+    i32 row_data_aligned = 1;  // 8 columns of a row are one aligned store
+    ScaleOut row_scale;
+    ScaleRule rule;
+    i64 columns_in_all = 0;  // of both operands
+    i32 element_bytes = 2;
+};
+
+enum class Visit : u32 {
+    only,    // the tile knows its scales
+    fused,   // it waits for the others' maxima
+    first,   // of two: it hands in its maxima
+    second,  // it waits for them
+};
+
+// What a block needs of a tile.
+struct alignas(16) Tile {
+    u32 none;  // 1: there are no more
+    Visit kind;
+    i32 rows, columns;  // that the tile has
+    u32 wide;           // 1: it is read and written in wide pieces
+    u32 hands_in;       // 1: maxima
+    u32 has_columns;    // 1: its columns are wanted
+    i32 operand;
+    const void* x;    // the tile's first element
+    u8* column_data;  // likewise
+    u8* row_data;     // likewise
+    i64 group;
+    i64 row;              // the tile's first, in its matrix
+    i64 padded_row;       // and in the transposed data
+    i32 row0, column0;    // of the tile, within the group and its operand
+    i32 room;             // rows of the transposed data from the tile's first on, padding included
+    u32 above;            // tiles above each other that hand in maxima
+    u32* column_amax;     // of the tile's first column, or null
+    u32* row_amax;        // of its first row, or null
+    u32* column_counter;  // of tiles above each other whose maxima are in, or null
+    u32* row_counter;     // of tiles beside each other, or null
+};
+
+static_assert(sizeof(Tile) == 128);
+
+OCTET_GPU i32 at_most(i32 most, i32 value) { return value < most ? value : most; }
+
+// The tile of a group's item.
+OCTET_GPU Tile describe(const TileParams& p, i64 group, const Span& span, u32 local) {
+    const bool owned = group < p.groups;
+    const u32 across = p.tiling.column_tiles, down = p.tiling.row_tiles(span.rows, owned);
+    const bool exchanges = p.tiling.exchange != 0, split = p.tiling.split(down, owned);
+    u32 row_tile = local / across, column_tile = local % across;
+    if (exchanges && !p.tiling.row_scales) {  // slab by slab
+        const u32 of_slab = split ? 2 * down : down;
+        column_tile = local / of_slab;
+        row_tile = local % of_slab;
+    }
+    Tile at{};
+    at.kind = !exchanges ? Visit::only : split ? Visit::first : Visit::fused;
+    if (row_tile >= down) {  // from the last, which the cache may still have
+        row_tile = 2 * down - 1 - row_tile;
+        at.kind = Visit::second;
+    }
+    at.operand = column_tile >= p.operand[0].column_tiles;
+    const TileOperand& o = p.operand[at.operand];
+    at.group = group;
+    at.row0 = static_cast<i32>(row_tile) * tile_side;
+    at.column0 = static_cast<i32>(column_tile - (at.operand ? p.operand[0].column_tiles : 0)) * tile_side;
+    at.row = (p.ends ? static_cast<i64>(span.position) : 0) + at.row0;
+    at.padded_row = (p.ends ? static_cast<i64>(span.padded_begin) : 0) + at.row0;
+    at.rows = at_most(tile_side, span.rows - at.row0);
+    at.columns = at_most(tile_side, o.columns - at.column0);
+    at.room = p.tiling.padded(span.rows, owned) - at.row0;
+    at.x =
+        static_cast<const u8*>(o.x) + (group * o.x_stride[0] + at.row * o.x_stride[1] + at.column0) * p.element_bytes;
+    at.column_data =
+        o.column_data + group * o.column_data_stride[0] + at.column0 * o.column_data_stride[1] + at.padded_row;
+    at.row_data = p.row_data + group * p.row_data_stride[0] + at.row * p.row_data_stride[1] + at.column0;
+    at.has_columns = o.columns_wanted && owned;
+    at.wide = at.columns % 8 == 0 && o.aligned && p.row_data_aligned && (!at.has_columns || o.column_data_aligned);
+    if (exchanges) {
+        at.hands_in = at.rows > 0 && at.kind != Visit::second;
+        if (at.rows <= 0 && at.kind != Visit::first) at.kind = Visit::only;  // padding alone
+        if (owned) {
+            at.above = static_cast<u32>((span.rows + tile_side - 1) / tile_side);
+            at.column_amax =
+                p.plan.column_amax + group * p.columns_in_all + (at.operand ? p.operand[0].columns : 0) + at.column0;
+            at.column_counter = p.plan.arrived + group * across + column_tile;
+        }
+        if (p.tiling.row_scales) {
+            at.row_amax = p.plan.row_amax + span.position + at.row0;
+            // Groups share no counter if each starts where it would after the rows before it, and one on for each.
+            at.row_counter = p.plan.row_arrived + span.position / tile_side + group + row_tile;
+        }
+    }
+    return at;
+}
+
+// The last of `count` groups whose items start at or before `item`.
+template <class FirstItem>
+OCTET_GPU i64 group_of(u32 item, i64 count, FirstItem first_item) {
+    i64 low = 0, high = count - 1;
+    while (low < high) {
+        const i64 middle = (low + high + 1) / 2;
+        if (first_item(middle) <= item)
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    return low;
+}
+
+inline constexpr int few_spans = 512;  // what a block has room for
+
+// With few groups every block works out their spans for itself; else the plan has them already.
+template <bool few>
+struct TileListKernel {
+    static constexpr int threads = PlanKernel::threads;
+    static constexpr int blocks_per_core = 2;
+    using Params = TileParams;
+    struct Shared {
+        PlanKernel::Shared plan;
+        alignas(16) Span span[few ? few_spans : 1];
+    };
+
+    template <class Thread>
+    OCTET_GPU static void run(Thread& t, const Params& p, Shared& s) {
+        const i64 count = p.groups + 1;
+        if constexpr (few) {
+            t.admit_later();
+            PlanKernel::for_spans(t, p, s.plan, [&](i64 i, const Span& span) { t.store_shared(&s.span[i], span); });
+            PlanKernel::clear(t, p);
+            t.barrier();
+        } else {
+            t.await_earlier();
+        }
+        const auto span_of = [&](i64 i) {
+            if constexpr (few)
+                return t.load_shared(&s.span[i]);
+            else
+                return p.plan.span[i];
+        };
+        const u32 items = span_of(count).first_item;
+        if (t.block() == 0 && t.thread() == 0) t.store(p.plan.items, items);
+        OCTET_ROLLED
+        for (u32 item = t.block() * threads + static_cast<u32>(t.thread()); item < items;
+             item += t.blocks() * threads) {
+            const i64 group = group_of(item, count, [&](i64 i) { return span_of(i).first_item; });
+            const Span span = span_of(group);
+            p.plan.tile[item] = describe(p, group, span, item - span.first_item);
+        }
+    }
+};
+
+}  // namespace octet::gpu
