@@ -8,6 +8,7 @@
 
 #include "bench.hpp"
 #include "bench_device.hpp"
+#include "checks.hpp"
 #include "device_case.hpp"
 #include "machine.hpp"
 #include "octet/error.hpp"
@@ -34,12 +35,21 @@ std::string case_name(const std::string& op, const std::string& recipe, std::int
 
 // Other people's times, by case and by name: {"rows": [{"op", "recipe", "M", "N", "K", "E", "peer", "us"}]}.
 using Peers = std::map<std::string, std::map<std::string, double>>;
+bool is_peer_row(const nlohmann::json& row) {
+    const auto all = [&](std::initializer_list<const char*> names, auto is) {
+        return std::all_of(names.begin(), names.end(),
+                           [&](const char* name) { return row.contains(name) && is(row[name]); });
+    };
+    return row.is_object() && all({"op", "recipe", "peer"}, [](const auto& value) { return value.is_string(); }) &&
+           all({"M", "N", "K", "E", "us"}, [](const auto& value) { return value.is_number(); });
+}
 Peers read_peers(const std::string& path) {
     Peers peers;
     if (path.empty()) return peers;
     std::ifstream file(path);
     const nlohmann::json json = nlohmann::json::parse(file, nullptr, false);
-    if (!file || json.is_discarded() || !json.contains("rows"))
+    const bool rows = json.is_object() && json.contains("rows") && json["rows"].is_array();
+    if (!file || !rows || !std::all_of(json["rows"].begin(), json["rows"].end(), is_peer_row))
         fail(Status::io_error, "could not read the peers' times from '", path, "'; bench/peers/kernels.py writes them");
     for (const auto& row : json["rows"])
         peers[case_name(row.value("op", ""), row.value("recipe", ""), row.value("M", 0), row.value("N", 0),
@@ -101,6 +111,7 @@ int bench_device_kernels(const DeviceBenchArguments& arguments) {
                std::find(arguments.ops.begin(), arguments.ops.end(), c.op) != arguments.ops.end();
     };
     Peers peers = read_peers(arguments.peers);
+    require_known("operation", arguments.ops, device_op_names());
     check_before_timing(device, arguments.quick ? 2 : 6);
     DeviceStopwatch stopwatch(device);
     const int repetitions = arguments.quick ? 5 : 15;

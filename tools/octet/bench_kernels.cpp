@@ -6,6 +6,7 @@
 
 #include "bench.hpp"
 #include "bench_device.hpp"
+#include "checks.hpp"
 #include "core/parallel.hpp"
 #include "machine.hpp"
 #include "octet/error.hpp"
@@ -225,11 +226,14 @@ int bench_kernels(KernelArguments arguments) {
     if (arguments.device != "cpu")
         return bench_device_kernels({arguments.device, arguments.json, arguments.peers, arguments.command,
                                      arguments.ops, arguments.quick, arguments.sweeps});
+    require(
+        arguments.ops.empty() && arguments.peers.empty() && !arguments.sweeps,
+        "--op, --peers or --sweeps was given, which a GPU's benchmark has; name one with --device, or leave them out");
     if (arguments.quick) {
-        arguments.m = 4160;
-        arguments.k = 2048;
+        arguments.m = std::min<std::int64_t>(arguments.m, 4160);
+        arguments.k = std::min<std::int64_t>(arguments.k, 2048);
         arguments.n = 1408;
-        arguments.weight_e = 8;
+        arguments.weight_e = std::min<std::int64_t>(arguments.weight_e, 8);
     }
     const TimingPlan plan{arguments.quick ? 5 : 11, arguments.quick ? 0.5 : 3.0};
     const Execution on{.backend = Backend::cpu, .threads = arguments.threads};
@@ -268,11 +272,12 @@ void add_bench_kernels(CLI::App& bench, Chosen& chosen) {
     command->add_option("--features", arguments->k, "Features (columns)")->capture_default_str()->check(size);
     command->add_option("--groups", arguments->groups, "Token groups, uneven")->capture_default_str()->check(size);
     command->add_option("--experts", arguments->weight_e, "Experts of the weights")->capture_default_str()->check(size);
-    command->add_flag("--quick", arguments->quick, "Smaller tensors, fewer repetitions: seconds, not minutes");
+    command->add_flag("--quick", arguments->quick, "At most 4160 x 2048, fewer repetitions: seconds, not minutes");
     command->add_flag("--sweeps", arguments->sweeps, "On a GPU: also over group counts and over tokens, for plots");
     command->add_option("--op", arguments->ops, "On a GPU: only these operations (may be repeated)");
-    command->add_option("--peers", arguments->peers, "On a GPU: times of others, from bench/peers/kernels.py");
-    command->add_option("--json", arguments->json, "Also write the results to this file");
+    command->add_option("--peers", arguments->peers, "On a GPU: times of others, from bench/peers/kernels.py")
+        ->check(CLI::ExistingFile);
+    command->add_option("--json", arguments->json, "Also write the results to this file")->check(writable_file());
     command->footer(
         "On a GPU the shapes are those of bench/cases/shapes.hpp, and --tokens, --features, --groups, --experts and\n"
         "--threads do not count. bench/plot_kernels draws what --sweeps measured.");

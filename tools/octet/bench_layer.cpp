@@ -9,6 +9,7 @@
 #include "../../bench/cases/shapes.hpp"
 #include "bench.hpp"
 #include "bench_shapes.hpp"
+#include "checks.hpp"
 #include "core/element.hpp"
 #include "core/parallel.hpp"
 #include "cpu/product_blas.hpp"
@@ -227,7 +228,7 @@ void add_bench_layer(CLI::App& bench, Chosen& chosen) {
         ->check(CLI::Range(0, 1024));
     command->add_flag("--full", arguments->full, "The named layers as they are, not scaled down for a CPU");
     command->add_flag("--quick", arguments->quick, "Fewer repetitions");
-    command->add_option("--json", arguments->json, "Also write the results to this file");
+    command->add_option("--json", arguments->json, "Also write the results to this file")->check(writable_file());
     command->callback([=, &chosen] {
         arguments->command = chosen.command_line;
         chosen.run = [=] { return bench_layer(*arguments); };

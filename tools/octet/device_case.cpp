@@ -29,6 +29,26 @@ DeviceMemory& DeviceShape::take(std::size_t bytes) {
     return *memory_.back();
 }
 
+std::vector<std::string> device_op_names() {
+    return {"rows",
+            "columns",
+            "columns_dual",
+            "transposed",
+            "pair",
+            "weights_along_k",
+            "weights_along_n",
+            "weights_both",
+            "permute",
+            "combine",
+            "combine_backward",
+            "swiglu",
+            "swiglu_backward",
+            "swiglu_quantize",
+            "swiglu_quantize_pair",
+            "swiglu_backward_quantize",
+            "swiglu_backward_quantize_pair"};
+}
+
 DeviceShape::DeviceShape(DeviceStopwatch& stopwatch, Device device, const bench_cases::ProductShape& shape)
     : device_(device), shape_(shape), stopwatch_(stopwatch) {
     const auto [name, what, m, n, k, e] = shape;

@@ -13,6 +13,9 @@
 
 namespace octet::tool {
 
+// Of the cases, whatever the shape.
+std::vector<std::string> device_op_names();
+
 struct DeviceCase {
     std::string op, recipe;
     std::string tuned_as;                               // the tuning table's operation; empty: it has none

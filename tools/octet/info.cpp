@@ -1,6 +1,7 @@
 // octet info: what this build has and what this machine offers it; with --model, what a model needs.
 #include <fmt/core.h>
 
+#include "checks.hpp"
 #include "commands.hpp"
 #include "cpu/simd.hpp"
 #include "linear/choice.hpp"
@@ -50,8 +51,10 @@ int info(bool as_json) {
 // What the cost model of a GPU makes of a step of one expert product: {M, N, K, E}.
 int info_step(const std::vector<std::int64_t>& shape, const std::string& recipe) {
     const std::int64_t m = shape[0], n = shape[1], k = shape[2], e = shape[3];
-    require(m >= 1 && n >= 1 && k >= 1 && e >= 1, "--step was given ", m, ",", n, ",", k, ",", e,
-            ", expected M,N,K,E of at least 1 each");
+    constexpr std::int64_t most = std::int64_t{1} << 31;
+    for (const std::int64_t size : shape)
+        require(size >= 1 && size <= most, "--step was given ", m, ",", n, ",", k, ",", e,
+                ", expected M,N,K,E from 1 to ", most, " each");
     fmt::print("{}", explain_step(sm90_rates, parse_recipe(recipe), {e, n, k}, m));
     return 0;
 }
@@ -107,6 +110,16 @@ int info_checkpoint(const std::string& folder) {
     return 0;
 }
 
+// A table for any architecture, also one that this build has no kernels for.
+int info_table(const std::string& path) {
+    const tune::Table table = tune::Table::read(path);
+    require_valid(table);
+    fmt::print("{}: {} classes for {}\n", path, table.entries().size(), table.architecture());
+    for (const tune::Entry& entry : table.entries())
+        fmt::print("  {}: {}\n", to_string(entry.key), to_string(entry.configuration));
+    return 0;
+}
+
 }  // namespace
 
 void add_info(CLI::App& program, Chosen& chosen) {
@@ -117,7 +130,9 @@ void add_info(CLI::App& program, Chosen& chosen) {
     auto layers = std::make_shared<std::int64_t>(0);
     command->add_option("--model", *model,
                         "A preset or a TOML file: print its parameters, memory and FLOPs, without making it");
-    command->add_option("--layers", *layers, "With --model: only so many of its layers")->needs("--model");
+    command->add_option("--layers", *layers, "With --model: only so many of its layers")
+        ->needs("--model")
+        ->check(CLI::PositiveNumber);
     auto checkpoint = std::make_shared<std::string>();
     command->add_option("--checkpoint", *checkpoint, "A run's folder or a checkpoint's: check every byte of it")
         ->excludes("--model");
@@ -130,14 +145,18 @@ void add_info(CLI::App& program, Chosen& chosen) {
         ->expected(4)
         ->excludes("--model");
     command->add_option("--recipe", *recipe, "With --step: the recipe")->needs("--step")->capture_default_str();
+    auto table = std::make_shared<std::string>();
+    command->add_option("--table", *table, "A tuning table (docs/tuning.md): check and print it")->excludes("--model");
     command->footer(
         "Examples:\n"
+        "  octet info --table tuned/sm90.json\n"
         "  octet info --model deepseek-moe-16b\n"
         "  octet info --step 16640,8192,5120,64 --recipe fp8_rowwise:accumulation=fast\n"
         "  octet info --checkpoint out/tiny-fp8_rowwise");
     command->callback([=, &chosen] {
         chosen.run = [=] {
             if (!checkpoint->empty()) return info_checkpoint(*checkpoint);
+            if (!table->empty()) return info_table(*table);
             if (!step->empty()) return info_step(*step, *recipe);
             return model->empty() ? info(*json) : info_model(*model, *layers, *json);
         };

@@ -2,6 +2,7 @@
 #include <cstdio>
 #include <exception>
 
+#include "checks.hpp"
 #include "commands.hpp"
 #include "octet/error.hpp"
 #include "octet_build_info.hpp"
@@ -28,10 +29,16 @@ int main(int argc, char** argv) {
     add_tune(program, chosen);
     add_train(program, chosen);
     add_sample(program, chosen);
+    check_numbers(program);
     try {
         program.parse(argc, argv);
     } catch (const CLI::ParseError& error) {
-        return program.exit(error);
+        const auto named = [&](CLI::App* command) { return command->check_name(argv[1]); };
+        if (argc > 1 && argv[1][0] != '-' && program.get_subcommands(named).empty()) {
+            std::fprintf(stderr, "octet: there is no command '%s'; octet --help lists those there are\n", argv[1]);
+            return 2;
+        }
+        return program.exit(error) == 0 ? 0 : 2;  // 0: help or the version was asked for
     }
     try {
         return chosen.run();

@@ -6,6 +6,7 @@
 #include <fstream>
 #include <map>
 
+#include "checks.hpp"
 #include "commands.hpp"
 #include "device_case.hpp"
 #include "octet/error.hpp"
@@ -31,18 +32,32 @@ struct Tuned {
 };
 
 int tune_device(const TuneArguments& arguments) {
+    std::vector<std::string> shapes;
+    for (const bench_cases::ProductShape& shape : bench_cases::product_shapes)
+        if (shape.name != "cpu") shapes.emplace_back(shape.name);
+    const std::string unwritable = writable_file()(arguments.out);  // the default too
+    if (!unwritable.empty()) fail(Status::io_error, unwritable, "; name another file with --out");
+    require_known("shape", arguments.shapes, shapes);
+    require_known("operation", arguments.ops, device_op_names());
+    if (!arguments.table.empty()) {
+        tune::Table table = tune::Table::read(arguments.table);
+        require(table.architecture() == arguments.architecture, "'", arguments.table, "' is a table for ",
+                table.architecture(), ", expected one for ", arguments.architecture);
+        require_valid(table);
+        tune::use_table(std::move(table));
+    }
     const Device device = parse_device(arguments.device);
-    if (!arguments.table.empty()) tune::use_table(tune::Table::read(arguments.table));
     const tune::Table& incumbents = tune::table_for(arguments.architecture);
     check_before_timing(device, 2);
     DeviceStopwatch stopwatch(device);
     const bool live = isatty(STDERR_FILENO) != 0;
     std::map<tune::Key, Tuned> tuned;
+    const std::vector<std::string>& wanted = arguments.shapes.empty() ? shapes : arguments.shapes;
+    std::size_t begun = 0;
     for (const bench_cases::ProductShape& shape : bench_cases::product_shapes) {
         const std::string shape_name(shape.name);
-        if (shape_name == "cpu") continue;
-        const auto& names = arguments.shapes;
-        if (!names.empty() && std::find(names.begin(), names.end(), shape_name) == names.end()) continue;
+        if (std::find(wanted.begin(), wanted.end(), shape_name) == wanted.end()) continue;
+        ++begun;
         const DeviceShape tensors(stopwatch, device, shape);
         for (const DeviceCase& c : tensors.cases()) {
             const tune::Space space = tune::space_of(c.tuned_as);
@@ -61,8 +76,9 @@ int tune_device(const TuneArguments& arguments) {
             tune::SweepOptions options{arguments.rounds, arguments.margin, {}};
             if (live)
                 options.progress = [&](const tune::Progress& progress) {
-                    fmt::print(stderr, "\r{}, {}: {}/{}, {} left for it     ", shape_name, c.tuned_as, progress.done,
-                               progress.total, clock_time(progress.seconds_left));
+                    fmt::print(stderr, "\rshape {} of {}, {}, {}: {}/{}, {} left for it\033[K", begun, wanted.size(),
+                               shape_name, c.tuned_as, progress.done, progress.total,
+                               clock_time(progress.seconds_left));
                 };
             const tune::Configuration incumbent = table_choice ? table_choice->configuration : tune::Configuration{};
             timer(incumbent);  // warm up
@@ -74,7 +90,7 @@ int tune_device(const TuneArguments& arguments) {
         }
         if (!live) fmt::print("{} done\n", shape_name);
     }
-    if (live) fmt::print(stderr, "\r{:70}\r", "");
+    if (live) fmt::print(stderr, "\r\033[K");
 
     Table table({"class", "in force", "us", "best", "us", "gain", "margin"});
     std::vector<tune::Entry> entries;

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstring>
 
+#include "checks.hpp"
 #include "commands.hpp"
 #include "octet/device.hpp"
 #include "octet/error.hpp"
@@ -13,6 +14,7 @@
 #include "product_case.hpp"
 #include "table.hpp"
 #include "token_case.hpp"
+#include "train_progress.hpp"
 #include "verify.hpp"
 
 namespace octet::tool {
@@ -171,10 +173,7 @@ std::vector<std::string> known_ops() {
 // What was asked for, or everything there is.
 std::vector<std::string> chosen_ops(const std::vector<std::string>& asked) {
     const std::vector<std::string> known = known_ops();
-    for (const std::string& op : asked)
-        if (!is_one_of(op, known))
-            fail(Status::invalid_argument, "unknown operation '", op,
-                 "'; known: ", fmt::format("{}", fmt::join(known, ", ")));
+    require_known("operation", asked, known);
     return asked.empty() ? known : asked;
 }
 
@@ -185,11 +184,19 @@ int verify(const VerifyArguments& arguments) {
     Table table({"operation", "cases", "wrong", "not served", "seconds"});
     std::vector<std::string> failures;
     int total = 0, wrong_total = 0, skipped_total = 0;
+    const auto now = [] { return std::chrono::steady_clock::now(); };
+    const auto since = [&](auto begin) { return std::chrono::duration<double>(now() - begin).count(); };
+    const auto start = now();
+    const double all = static_cast<double>(ops.size()) * arguments.cases;
     for (const std::string& op : ops) {
-        const auto begin = std::chrono::steady_clock::now();
+        const auto begin = now();
         int wrong = 0, skipped = 0;
         for (int i = 0; i < arguments.cases; ++i) {
-            if (live && i % 10 == 0) fmt::print(stderr, "\r{} {}/{}          ", op, i, arguments.cases);
+            if (live && i % 10 == 0) {  // operations differ, so the time left is a guess that gets better
+                const double done = total + i;
+                fmt::print(stderr, "\r{} {}/{}, {:.0f}% of all, {} left\033[K", op, i, arguments.cases,
+                           100 * done / all, done > 0 ? clock_time(since(start) * (all - done) / done) : "?");
+            }
             // Each case has its own seed, so that it can be run again alone.
             Random random(arguments.seed * 1'000'003 + static_cast<std::uint64_t>(i));
             Execution on;  // automatic: the device's own backend
@@ -203,14 +210,13 @@ int verify(const VerifyArguments& arguments) {
                 failures.push_back(fmt::format("{} (seed {}, case {}, {} threads): {}\n    {}", op, arguments.seed, i,
                                                on.threads, text, difference));
         }
-        const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
         table.add({op, std::to_string(arguments.cases), std::to_string(wrong), skipped ? std::to_string(skipped) : "",
-                   fmt::format("{:.2f}", took.count())});
+                   fmt::format("{:.2f}", since(begin))});
         total += arguments.cases;
         wrong_total += wrong;
         skipped_total += skipped;
     }
-    if (live) fmt::print(stderr, "\r{:40}\r", "");
+    if (live) fmt::print(stderr, "\r\033[K");
     table.print();
     for (const std::string& failure : failures) fmt::print("\nwrong: {}\n", failure);
     fmt::print(

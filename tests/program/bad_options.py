@@ -1,0 +1,65 @@
+"""Options that make no sense: a sentence that says which and why, exit code 2, at once and with nothing written."""
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+TABLE = '''{"architecture": "gfx942", "entries": [{"operation": "pair:rowwise", "tokens": 32768, "features": 8192,
+  "groups": 32, "configuration": {"tile_blocks": 2}}]}'''
+
+with tempfile.TemporaryDirectory(prefix="octet-options-") as folder:
+    folder = pathlib.Path(folder)
+
+    def octet(*arguments):
+        return subprocess.run([sys.argv[1], *arguments], cwd=folder, text=True, errors="replace", timeout=60,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+
+    def refused(*arguments, says):
+        result = octet(*arguments)
+        if result.returncode != 2 or says not in result.stdout:
+            sys.exit(f"octet {' '.join(arguments)}: exit code {result.returncode}, expected 2 and '{says}':\n{result.stdout}")
+
+    refused(says="A subcommand is required")
+    refused("frobnicate", says="there is no command 'frobnicate'")
+    refused("sample", says="checkpoint is required")
+    refused("verify", "--cases", "-1", says="--cases: Value -1 not in range")
+    refused("verify", "--seed", "-1", says="--seed: -1 was given, expected a whole number of at least 0")
+    refused("verify", "--seed", "99999999999999999999999", says="which is too large")
+    refused("train", "--steps", "99999999999999999999", says="which is too large")
+    refused("train", "--steps", "1.5", says="--steps: 1.5 was given, expected a whole number")
+    refused("train", "--learning-rate", "inf", says="--learning-rate: inf was given, expected a number")
+    refused("train", "--eval-share", "nan", says="--eval-share: nan was given")
+    refused("sample", "x", "--temperature", "nan", says="--temperature: nan was given")
+    refused("tune", "--margin", "nan", says="--margin: nan was given")
+    refused("tune", says="there is no folder 'tuned'; name another file with --out")
+    refused("tune", "--out", "no/folder/here.json", says="there is no folder 'no/folder'")
+    refused("tune", "--out", "t.json", "--shape", "round", says="unknown shape 'round'; known: llama4-e1")
+    refused("tune", "--out", "t.json", "--op", "frobnicate", says="unknown operation 'frobnicate'; known: rows")
+    refused("bench", "kernels", "--json", ".", says="'.' is a folder, expected a file")
+    refused("bench", "products", "--json", "no/r.json", says="there is no folder 'no'")
+    refused("bench", "layer", "--json", "no/r.json", says="there is no folder 'no'")
+    refused("bench", "kernels", "--op", "rows", says="--op, --peers or --sweeps was given")
+    refused("info", "--model", "tiny", "--layers", "-4", says="--layers")
+    refused("info", "--step", "1,2,3,9223372036854775807", says="expected M,N,K,E from 1 to")
+
+    def table(text):
+        (folder / "table.json").write_text(text)
+        return "info", "--table", "table.json"
+
+    result = octet(*table(TABLE))
+    if result.returncode != 0 or "1 classes for gfx942" not in result.stdout:
+        sys.exit(f"a good table was refused:\n{result.stdout}")
+    refused("tune", "--out", "t.json", "--table", "table.json", says="is a table for gfx942, expected one for sm90")
+    for end in range(0, len(TABLE) - 1, 13):
+        refused(*table(TABLE[:end]), says="no JSON object")
+    refused(*table("[" * 100000), says="no JSON object")
+    refused(*table(TABLE.replace("pair:", "pear:")), says="unknown operation of a tuning table 'pear:rowwise'")
+    refused(*table(TABLE.replace("tile_blocks", "tile_bricks")), says="'tile_bricks' is unknown")
+    refused(*table(TABLE.replace(": 2}", ": 99}")), says="tile_blocks is 99, expected 1 to 32")
+    refused(*table(TABLE.replace(": 2}", ": 2.5}")), says="'tile_blocks' is no integer")
+    refused(*table(TABLE.replace("32768", "99999999999999999999")), says="'tokens'")
+    refused(*table(TABLE.replace("32768", "-256")), says="powers of two from 256")
+    left = sorted(path.name for path in folder.iterdir())
+    if left != ["table.json"]:
+        sys.exit(f"something was written: {left}")
+print("options: refused with a sentence")
