@@ -46,9 +46,14 @@ with tempfile.TemporaryDirectory(prefix="octet-options-") as folder:
         (folder / "table.json").write_text(text)
         return "info", "--table", "table.json"
 
-    result = octet(*table(TABLE))
-    if result.returncode != 0 or "1 classes for gfx942" not in result.stdout:
-        sys.exit(f"a good table was refused:\n{result.stdout}")
+    source = pathlib.Path(__file__).resolve().parents[2]
+    lines = (source / "docs/tuning.md").read_text().splitlines()
+    begin = next(i for i, line in enumerate(lines) if line.startswith('    { "architecture"'))
+    example = "\n".join(lines[begin:lines.index("", begin)])
+    for good in [example, *(path.read_text() for path in (source / "tuned").glob("*.json")), TABLE]:
+        result = octet(*table(good))
+        if result.returncode != 0 or "classes for" not in result.stdout:
+            sys.exit(f"a good table was refused:\n{good}\n{result.stdout}")
     refused("tune", "--out", "t.json", "--table", "table.json", says="is a table for gfx942, expected one for sm90")
     for end in range(0, len(TABLE) - 1, 13):
         refused(*table(TABLE[:end]), says="no JSON object")
