@@ -1,8 +1,10 @@
 """Options that make no sense: a sentence that says which and why, exit code 2, at once and with nothing written."""
 import pathlib
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 
 TABLE = '''{"architecture": "gfx942", "entries": [{"operation": "pair:rowwise", "tokens": 32768, "features": 8192,
   "groups": 32, "configuration": {"tile_blocks": 2}}]}'''
@@ -64,6 +66,15 @@ with tempfile.TemporaryDirectory(prefix="octet-options-") as folder:
     refused(*table(TABLE.replace(": 2}", ": 2.5}")), says="'tile_blocks' is no integer")
     refused(*table(TABLE.replace("32768", "99999999999999999999")), says="'tokens'")
     refused(*table(TABLE.replace("32768", "-256")), says="powers of two from 256")
+    # Ctrl-C, in the middle of what writes a file at its end.
+    for command in (["verify", "--cases", "1000000"], ["bench", "kernels", "--json", "results.json"]):
+        running = subprocess.Popen([sys.argv[1], *command], cwd=folder, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        time.sleep(2)
+        running.send_signal(signal.SIGINT)
+        output = running.communicate(timeout=60)[0]
+        if running.returncode != 130 or "octet: interrupted, nothing was written" not in output:
+            sys.exit(f"octet {' '.join(command)}, interrupted: exit code {running.returncode}:\n{output}")
+
     left = sorted(path.name for path in folder.iterdir())
     if left != ["table.json"]:
         sys.exit(f"something was written: {left}")
