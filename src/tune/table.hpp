@@ -20,7 +20,7 @@ struct Key {
     std::string operation;
     std::int64_t tokens = 0, features = 0, groups = 0;  // the largest of the class; groups 0: more than 128
     friend bool operator==(const Key&, const Key&) = default;
-    friend auto operator<=>(const Key&, const Key&) = default;
+    friend auto operator<=>(const Key&, const Key&) = default;  // NOLINT(modernize-use-nullptr): none is here
 };
 std::int64_t size_class(std::int64_t size);
 std::int64_t group_class(std::int64_t groups);
