@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <chrono>
 #include <string>
 
 #include "commands.hpp"
@@ -10,6 +11,24 @@
 namespace octet::tool {
 
 void add_bench_kernels(CLI::App& bench, Chosen& chosen);
+
+// On a terminal, a line that says how much has been measured and about how long the rest will take.
+class BenchProgress {
+public:
+    BenchProgress(const char* what, std::size_t total);
+    ~BenchProgress();
+    BenchProgress(const BenchProgress&) = delete;
+    BenchProgress& operator=(const BenchProgress&) = delete;
+    void done_one();
+
+private:
+    void show() const;
+
+    const char* what_;
+    std::size_t total_, done_ = 0;
+    std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+    bool live_;
+};
 
 // Writes {"stamp", "rows"} to `path`; nothing when it is empty.
 void write_results(const std::string& path, const nlohmann::json& results);

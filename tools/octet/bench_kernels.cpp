@@ -98,6 +98,7 @@ struct Bench {
     TimingPlan plan;
     double copy;
     Table table{{"operation", "scaling", "shape", "us", "spread", "GB/s", "of copy", "vs three passes"}};
+    BenchProgress* progress = nullptr;
     nlohmann::json rows = nlohmann::json::array();
 
     // bytes: what must be read and written. three_pass_us: 0 where there is no plain twin.
@@ -116,6 +117,7 @@ struct Bench {
                        {"pct_copy", 100 * gbps / copy}});
         if (three_pass_us > 0) fields["vs"] = {{"three_pass", three_pass_us / timing.us}};
         rows.push_back(std::move(fields));
+        progress->done_one();
     }
 };
 
@@ -244,8 +246,12 @@ int bench_kernels(KernelArguments arguments) {
         "bf16 to e4m3; bytes counted: the input read once, each output written once\n\n",
         cpu_name(), threads, copy);
     Bench bench{arguments, plan, copy};
-    bench_tokens(bench, on);
-    bench_weights(bench, on);
+    {
+        BenchProgress progress("kernels", 24);  // in three scalings, five along tokens and three of weights
+        bench.progress = &progress;
+        bench_tokens(bench, on);
+        bench_weights(bench, on);
+    }
     bench.table.print();
     nlohmann::json results;
     results["stamp"] = stamp(arguments.command);

@@ -203,7 +203,13 @@ int bench_layer(const LayerArguments& arguments) {
     results["stamp"] = stamp(arguments.command);
     results["stamp"].update({{"threads", threads}, {"blas", cpu::blas_kernels()}});
     results["rows"] = nlohmann::json::array();
-    for (const LayerShape& shape : shapes) bench_shape(shape, arguments, table, results["rows"]);
+    {
+        BenchProgress progress("cases", shapes.size());
+        for (const LayerShape& shape : shapes) {
+            bench_shape(shape, arguments, table, results["rows"]);
+            progress.done_one();
+        }
+    }
     table.print();
     write_results(arguments.json, results);
     return 0;

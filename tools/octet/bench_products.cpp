@@ -248,7 +248,13 @@ int bench_products(const ProductArguments& arguments) {
         cpu_name(), threads, cpu::blas_kernels(),
         arguments.full ? "" : "; cases are scaled down, --full for real ones");
     Report report;
-    for (const ProductShape& shape : shapes) bench_shape(shape, arguments, plan, report);
+    {
+        BenchProgress progress("cases", shapes.size());
+        for (const ProductShape& shape : shapes) {
+            bench_shape(shape, arguments, plan, report);
+            progress.done_one();
+        }
+    }
     report.table.print();
     nlohmann::json results;
     results["stamp"] = stamp(arguments.command);
