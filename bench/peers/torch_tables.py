@@ -54,6 +54,8 @@ def main():
             return json.load(file)
 
     rows = read("torch_stack.json")["rows"]
+    if os.path.exists(os.path.join(sys.argv[1], "torch_stack_compiled.json")):  # of a run of their own
+        rows += [row for row in read("torch_stack_compiled.json")["rows"] if row["compiled"]]
     product = read("torch_grouped_mm.json")
     print(stack(rows), parts(rows), products(product["rows"]), table(["host us", ""], [[k, str(v)] for k, v in product["host_us"].items()]), sep="\n")
 
