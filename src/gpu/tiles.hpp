@@ -52,8 +52,8 @@ struct TilesKernel {
     static constexpr int rooms = exchanges ? 2 * batch : slots + 1;  // for tiles that are known
 
     struct Shared {
-        Vec16 slot[slots][static_cast<u32>(vectors * In::pieces)]
-                  [threads];                            // each thread's eights, then transposed bytes
+        // Each thread's eights of a tile, then the tile's transposed bytes.
+        Vec16 slot[slots][static_cast<u32>(vectors * In::pieces)][threads];
         typename In::Element column_peak[units][tile];  // of a unit's rows
         alignas(16) u32 row_peak[row_scales ? tile : 4];
         alignas(16) float row_scale[row_scales ? tile : 4];
@@ -70,90 +70,99 @@ struct TilesKernel {
     template <class Thread>
     OCTET_GPU static void run(Thread& t, const Params& p, Shared& s) {
         t.await_earlier();
-        u32 items = 0;
-        if constexpr (exchanges) {
-            if (p.groups + 2 <= few_spans)
-                PlanKernel::for_spans(t, p, s.plan, [&](i64 i, const Span& span) { t.store_shared(&s.span[i], span); });
-            t.barrier();
-            work_out(t, p, s, 0);
-        } else {
-            items = t.load(p.plan.items);
-            OCTET_UNROLL
-            for (u32 k = 0; k < slots; ++k) put(t, s, k, take(t, p, t.block() + k * t.blocks(), items));
-        }
-        t.barrier();
-        OCTET_ROLLED
-        for (u32 k = 0; k + 1 < slots; ++k) fetch(t, p, s, k);
-        if constexpr (exchanges) {
-            static_assert(slots == 3, "the first tile hands in its maxima here, the second in the first turn");
-            t.template await_copies<1>();
-            find_peaks(t, s, 0);
-            t.barrier();
-            t.await_answer(hand_in(t, s, 0));
-            t.barrier();
-            count_in(t, s, 0);
-        }
-        bool known = false;  // a second visit's maxima are all there
-        OCTET_ROLLED
-        for (u32 k = 0; !t.load_shared(&nth(s, k).none); ++k) {
-            u32 peak = exchanges && known ? load_peak(t, s, k) : 0u;
-            Vec16 later{};
-            u32 ticket = 0;
-            if constexpr (exchanges) {
-                if ((k + slots) % batch == 0) work_out(t, p, s, k + slots);
-            } else {
-                later = take(t, p, next_item(t, s, k), items);
-                if (t.thread() == 0) ticket = t.atomic_add(p.plan.ticket, 1u);
-            }
-            fetch(t, p, s, k + slots - 1);
-            Eight<In> x[static_cast<u32>(vectors)];
-            if constexpr (exchanges) {
-                t.template await_copies<1>();
-                find_peaks(t, s, k + slots - 2);
-                t.barrier();
-                const u32 answer = hand_in(t, s, k + slots - 2);
-                if (!known) {
-                    const Visit kind = t.load_shared(&nth(s, k).kind);
-                    if (kind != Visit::first) tell(t, s, kind == Visit::only || missing(t, p, s, k) == 0);
-                    t.await_answer(answer);
-                    t.barrier();
-                    count_in(t, s, k + slots - 2);
-                    if (kind == Visit::first) continue;
-                    if (!told(t, s)) {
-                        wait(t, p, s, k);
-                        t.barrier();
-                    }
-                    peak = kind == Visit::only ? 0u : load_peak(t, s, k);
-                }
-                landed(t, s, k, x);
-                scale_slabs(t, p, s, k, peak);
-                if (known) t.await_answer(answer);
-                t.barrier();
-                if (known) count_in(t, s, k + slots - 2);
-            } else {
-                t.template await_copies<slots - 1>();
-                landed(t, s, k, x);
-                find_scales(t, p, s, k, x);
-                t.barrier();
-            }
-            cast(t, p, s, k, x);
-            t.barrier();
-            if constexpr (exchanges) {
-                const bool soon = t.load_shared(&nth(s, k + 1).kind) == Visit::second;
-                const u32 lack = soon ? missing(t, p, s, k + 1) : 1u;
-                store_columns(t, p, s, k);
-                tell(t, s, lack == 0);
-            } else {
-                store_columns(t, p, s, k);
-                if (t.thread() == 0) t.store_shared(&s.ticket, ticket);
-                put(t, s, k + slots, later);
-            }
-            t.barrier();
-            known = exchanges && told(t, s);
-        }
+        if constexpr (exchanges)
+            run_together(t, p, s);
+        else
+            run_alone(t, p, s);
     }
 
 private:
+    // Scales stay within a tile.
+    template <class Thread>
+    OCTET_GPU static void run_alone(Thread& t, const Params& p, Shared& s) {
+        const u32 items = t.load(p.plan.items);
+        OCTET_UNROLL
+        for (u32 k = 0; k < slots; ++k) put(t, s, k, take(t, p, t.block() + k * t.blocks(), items));
+        t.barrier();
+        OCTET_ROLLED
+        for (u32 k = 0; k + 1 < slots; ++k) fetch(t, p, s, k);
+        OCTET_ROLLED
+        for (u32 k = 0; !t.load_shared(&nth(s, k).none); ++k) {
+            const Vec16 later = take(t, p, next_item(t, s, k), items);
+            u32 ticket = 0;
+            if (t.thread() == 0) ticket = t.atomic_add(p.plan.ticket, 1u);
+            fetch(t, p, s, k + slots - 1);
+            t.template await_copies<slots - 1>();
+            Eight<In> x[static_cast<u32>(vectors)];
+            landed(t, s, k, x);
+            find_scales(t, p, s, k, x);
+            t.barrier();
+            cast(t, p, s, k, x);
+            t.barrier();
+            store_columns(t, p, s, k);
+            if (t.thread() == 0) t.store_shared(&s.ticket, ticket);
+            put(t, s, k + slots, later);
+            t.barrier();
+        }
+    }
+
+    // Tiles exchange maxima: the k-th is cast while the next hands in its own and the one after that is on its way.
+    template <class Thread>
+    OCTET_GPU static void run_together(Thread& t, const Params& p, Shared& s) {
+        static_assert(slots == 3, "which is what the order below is for");
+        if (p.groups + 2 <= few_spans)
+            PlanKernel::for_spans(t, p, s.plan, [&](i64 i, const Span& span) { t.store_shared(&s.span[i], span); });
+        t.barrier();
+        work_out(t, p, s, 0);
+        t.barrier();
+        OCTET_ROLLED
+        for (u32 k = 0; k < 2; ++k) fetch(t, p, s, k);
+        t.template await_copies<1>();
+        find_peaks(t, s, 0);
+        t.barrier();
+        t.await_answer(hand_in(t, s, 0));
+        t.barrier();
+        count_in(t, s, 0);
+        bool known = false;  // a second visit's maxima are all there
+        OCTET_ROLLED
+        for (u32 k = 0; !t.load_shared(&nth(s, k).none); ++k) {
+            u32 peak = known ? load_peak(t, s, k) : 0u;
+            if ((k + slots) % batch == 0) work_out(t, p, s, k + slots);
+            fetch(t, p, s, k + 2);
+            t.template await_copies<1>();
+            find_peaks(t, s, k + 1);
+            t.barrier();
+            const u32 answer = hand_in(t, s, k + 1);
+            if (!known) {
+                const Visit kind = t.load_shared(&nth(s, k).kind);
+                if (kind != Visit::first) tell(t, s, kind == Visit::only || missing(t, p, s, k) == 0);
+                t.await_answer(answer);
+                t.barrier();
+                count_in(t, s, k + 1);
+                if (kind == Visit::first) continue;
+                if (!told(t, s)) {
+                    wait(t, p, s, k);
+                    t.barrier();
+                }
+                peak = kind == Visit::only ? 0u : load_peak(t, s, k);
+            }
+            Eight<In> x[static_cast<u32>(vectors)];
+            landed(t, s, k, x);
+            scale_slabs(t, p, s, k, peak);
+            if (known) t.await_answer(answer);
+            t.barrier();
+            if (known) count_in(t, s, k + 1);
+            cast(t, p, s, k, x);
+            t.barrier();
+            const bool soon = t.load_shared(&nth(s, k + 1).kind) == Visit::second;
+            const u32 lack = soon ? missing(t, p, s, k + 1) : 1u;
+            store_columns(t, p, s, k);
+            tell(t, s, lack == 0);
+            t.barrier();
+            known = told(t, s);
+        }
+    }
+
     OCTET_GPU static Tile& nth(Shared& s, u32 k) { return s.work[k % rooms]; }
 
     struct Place {  // of a thread within its tile: columns from `column` on, rows row + row_after(j)
@@ -167,8 +176,8 @@ private:
 
     // ---- items
 
-    // Tiles that wait for each other are dealt round: one that was taken in passing might be the one that is waited
-    // for. Works out the block's tiles from the k-th on, a batch of them.
+    // Works out a batch of the block's tiles, from the k-th on. Those that wait for each other are dealt round: one
+    // that was taken in passing might be the one that is waited for.
     template <class Thread>
     OCTET_GPU static void work_out(Thread& t, const Params& p, Shared& s, u32 k) {
         if (t.thread() % (threads / batch) != 0) return;
