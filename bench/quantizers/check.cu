@@ -1,0 +1,195 @@
+// Random cases of every operation against the scalar reference.
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "op_case.hpp"
+#include "quantizers/quantizers.hpp"
+#include "reference/quantize.hpp"
+
+// The public calls that op_case.cpp makes, unchecked: by the reference, or by CUDA.
+namespace octet {
+#define OCTET_CALL(name, parameters, arguments) \
+    void name parameters {                      \
+        if (on.backend == Backend::reference)   \
+            reference::name arguments;          \
+        else                                    \
+            cuda::name arguments;               \
+    }
+OCTET_CALL(quantize_rows, (ConstTensorView x, const QuantizeOptions& o, QuantizedView out, const Execution& on),
+           (x, o, out, on))
+OCTET_CALL(quantize_columns,
+           (ConstTensorView x, Groups g, std::int64_t a, const QuantizeOptions& o, QuantizedView out,
+            const Execution& on),
+           (x, g, a, o, out, on))
+OCTET_CALL(quantize_columns_dual,
+           (ConstTensorView x, ConstTensorView y, Groups g, std::int64_t a, const QuantizeOptions& o, QuantizedView p,
+            QuantizedView q, const Execution& on),
+           (x, y, g, a, o, p, q, on))
+OCTET_CALL(quantize_pair,
+           (ConstTensorView x, Groups g, std::int64_t a, const QuantizeOptions& o, QuantizedView p, QuantizedView q,
+            const Execution& on),
+           (x, g, a, o, p, q, on))
+OCTET_CALL(quantize_transposed,
+           (ConstTensorView x, Groups g, std::int64_t a, const QuantizeOptions& o, QuantizedView out,
+            const Execution& on),
+           (x, g, a, o, out, on))
+OCTET_CALL(quantize_weights,
+           (ConstTensorView w, const QuantizeOptions& o, QuantizedView p, QuantizedView q, const Execution& on),
+           (w, o, p, q, on))
+OCTET_CALL(dequantize_rows, (ConstQuantizedView q, const QuantizeOptions& o, TensorView x, const Execution& on),
+           (q, o, x, on))
+OCTET_CALL(dequantize_columns,
+           (ConstQuantizedView q, Groups g, std::int64_t a, const QuantizeOptions& o, TensorView x,
+            const Execution& on),
+           (q, g, a, o, x, on))
+OCTET_CALL(dequantize_transposed,
+           (ConstQuantizedView q, Groups g, std::int64_t a, const QuantizeOptions& o, TensorView x,
+            const Execution& on),
+           (q, g, a, o, x, on))
+OCTET_CALL(dequantize_weights,
+           (ConstQuantizedView q, WeightOrientation w, const QuantizeOptions& o, TensorView x, const Execution& on),
+           (q, w, o, x, on))
+OCTET_CALL(pad_groups,
+           (ConstTensorView x, Groups g, std::int64_t a, TensorView p, std::int32_t* e, const Execution& on),
+           (x, g, a, p, e, on))
+OCTET_CALL(unpad_groups, (ConstTensorView p, Groups g, std::int64_t a, TensorView x, const Execution& on),
+           (p, g, a, x, on))
+OCTET_CALL(swizzle_scales, (ConstTensorView s, TensorView b, const Execution& on), (s, b, on))
+OCTET_CALL(unswizzle_scales, (ConstTensorView b, TensorView s, const Execution& on), (b, s, on))
+OCTET_CALL(swizzle_group_scales, (ConstTensorView s, Groups g, TensorView b, const Execution& on), (s, g, b, on))
+OCTET_CALL(unswizzle_group_scales, (ConstTensorView b, Groups g, TensorView s, const Execution& on), (b, g, s, on))
+}  // namespace octet
+
+namespace octet::quantizers {
+namespace {
+
+bool same_element(Format format, const unsigned char* a, const unsigned char* b) {
+    if (std::memcmp(a, b, static_cast<std::size_t>(bytes_of(format))) == 0) return true;
+    if (format == Format::f32) {
+        float x, y;
+        std::memcpy(&x, a, 4);
+        std::memcpy(&y, b, 4);
+        return std::isnan(x) && std::isnan(y);
+    }
+    if (format == Format::bf16) {
+        std::uint16_t x, y;
+        std::memcpy(&x, a, 2);
+        std::memcpy(&y, b, 2);
+        return std::isnan(BF16::decode(x)) && std::isnan(BF16::decode(y));
+    }
+    if (!is_fp8(format)) return false;
+    return with_fp8(format, [&](auto codec) { return codec.is_nan(*a) && codec.is_nan(*b); });
+}
+
+i64 first_difference(const Tensor& a, const Tensor& b) {
+    const i64 size = bytes_of(a.format());
+    const auto *x = a.as<unsigned char>(), *y = b.as<unsigned char>();
+    if (std::memcmp(x, y, a.bytes()) == 0) return -1;
+    for (i64 i = 0; i < a.elements(); ++i)
+        if (!same_element(a.format(), x + i * size, y + i * size)) return i;
+    return -1;
+}
+
+struct OnDevice {
+    std::vector<DeviceBuffer> inputs, outputs;
+    DeviceBuffer ends;
+    std::vector<ConstTensorView> input_views;
+    std::vector<TensorView> output_views;
+    Groups groups;
+
+    explicit OnDevice(const tool::OpCase& op_case) {
+        for (const Tensor& input : op_case.inputs) {
+            inputs.emplace_back(input.bytes());
+            inputs.back().upload(input.as<unsigned char>(), input.bytes());
+            input_views.emplace_back(inputs.back().data(), input.format(), input.extents(), gpu0);
+        }
+        for (const Tensor& like : op_case.outputs) {
+            outputs.emplace_back(like.bytes());
+            outputs.back().fill(0xA5);
+            output_views.emplace_back(outputs.back().data(), like.format(), like.extents(), gpu0);
+        }
+        ends = DeviceBuffer(op_case.ends.size() * 4);
+        ends.upload(op_case.ends.data(), op_case.ends.size() * 4);
+        groups = {ends.as<std::int32_t>(), static_cast<i64>(op_case.ends.size()), gpu0};
+        checked(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+    }
+};
+
+std::string check_case(const tool::OpCase& op_case, cudaStream_t stream) {
+    std::vector<Tensor> expected;
+    std::vector<TensorView> views;
+    std::vector<ConstTensorView> inputs;
+    for (const Tensor& input : op_case.inputs) inputs.push_back(input.view());
+    for (const Tensor& like : op_case.outputs) {
+        expected.emplace_back(like.format(), like.extents());
+        std::memset(expected.back().as<unsigned char>(), 0xA5, expected.back().bytes());
+    }
+    for (Tensor& tensor : expected) views.push_back(tensor.view());
+    op_case.call(inputs, views, {op_case.ends.data(), static_cast<i64>(op_case.ends.size()), {}},
+                 {.backend = Backend::reference});
+    OnDevice device(op_case);
+    op_case.call(device.input_views, device.output_views, device.groups, {.backend = Backend::cuda, .stream = stream});
+    checked(cudaStreamSynchronize(stream), "the operation");
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+        Tensor given(expected[i].format(), expected[i].extents());
+        device.outputs[i].download(given.as<unsigned char>(), given.bytes());
+        const i64 at = first_difference(expected[i], given);
+        if (at >= 0)
+            return op_case.op + " (" + op_case.text + "): output " + std::to_string(i) + " differs at " +
+                   std::to_string(at);
+    }
+    return "";
+}
+
+}  // namespace
+
+int check(double seconds) {
+    std::mutex mutex;
+    int failures = 0, cases = 0;
+    const auto start = std::chrono::steady_clock::now();
+    std::vector<std::thread> threads;
+    for (unsigned worker = 0; worker < 14; ++worker)
+        threads.emplace_back([&, worker] {
+            cudaStream_t stream;
+            checked(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate");
+            const auto names = tool::op_names();
+            for (std::uint64_t round = worker;; round += 14) {
+                if (std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() > seconds) break;
+                tool::Random random(round);
+                std::string error;
+                const std::string& name = names[round % names.size()];
+                try {
+                    error = check_case(tool::random_case(name, random), stream);
+                } catch (const std::exception& e) {
+                    error = name + ": " + e.what();
+                }
+                const std::lock_guard lock(mutex);
+                ++cases;
+                if (!error.empty() && ++failures <= 20)
+                    std::printf("FAILED seed %llu: %s\n", (unsigned long long)round, error.c_str());
+            }
+        });
+    for (auto& thread : threads) thread.join();
+    std::printf("check: %d random cases, %d failures\n", cases, failures);
+    return failures;
+}
+
+// Few launches of every kernel, for compute-sanitizer.
+int small() {
+    int failures = 0;
+    for (const std::string& name : tool::op_names())
+        for (std::uint64_t seed = 1; seed <= 6; ++seed) {
+            tool::Random random(seed);
+            const std::string error = check_case(tool::random_case(name, random), nullptr);
+            if (!error.empty()) failures += std::printf("FAILED %s\n", error.c_str()) > 0;
+        }
+    std::printf("small: %d failures\n", failures);
+    return failures;
+}
+
+}  // namespace octet::quantizers

@@ -1,0 +1,166 @@
+// Full-size shapes, more than 2^31 elements, repetition, graphs.
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <thread>
+
+#include "octet/memory.hpp"
+#include "quantizers/quantizers.hpp"
+#include "reference/quantize.hpp"
+
+namespace octet::quantizers {
+namespace {
+
+// Groups `from` to `to` of a pair, made on the device, against the reference on those rows alone.
+int check_groups(const char* what, const DeviceBuffer& x, i64 k, const std::vector<std::int32_t>& ends, i64 alignment,
+                 const QuantizeOptions& options, const Quantized* rows, const Quantized& columns, std::size_t from,
+                 std::size_t to) {
+    i64 begin = 0, padded = 0;
+    for (std::size_t g = 0; g < from; ++g) {
+        padded += round_up(ends[g] - begin, alignment);
+        begin = ends[g];
+    }
+    std::vector<std::int32_t> local;
+    for (std::size_t g = from; g < to; ++g) local.push_back(static_cast<std::int32_t>(ends[g] - begin));
+    const i64 m = local.back(), count = static_cast<i64>(local.size()), p = padded_bound(m, count, alignment);
+    Tensor part(Format::bf16, {m, k});
+    checked(cudaMemcpy(part.as<unsigned char>(), x.as<unsigned char>() + begin * k * 2, part.bytes(),
+                       cudaMemcpyDeviceToHost),
+            "cudaMemcpy");
+    Tensor row_data(options.format, {m, k}), row_scale(Format::f32, {m}), data(options.format, {k, p}),
+        scale(Format::f32, {count, k});
+    std::vector<std::thread> threads;
+    std::vector<int> bad(16);
+    threads.emplace_back([&] {
+        if (rows) reference::quantize_rows(part, options, {row_data, row_scale, {}}, {});
+    });
+    // Columns are independent: the reference does a slice of them a thread.
+    for (int s = 0; s < 15; ++s)
+        threads.emplace_back([&, s] {
+            const i64 k0 = k * s / 15, k1 = k * (s + 1) / 15;
+            ConstTensorView xs(part.as<std::uint16_t>() + k0, Format::bf16, {{m, k1 - k0}, {k, 1}});
+            reference::quantize_columns(
+                xs, {local.data(), count, {}}, alignment, options,
+                {TensorView(data.as<unsigned char>() + k0 * p, options.format, {{k1 - k0, p}, {p, 1}}),
+                 TensorView(scale.as<float>() + k0, Format::f32, {{count, k1 - k0}, {k, 1}}),
+                 {}},
+                {});
+        });
+    for (auto& thread : threads) thread.join();
+    int failures = 0;
+    const i64 ld = columns.view.data.stride(0);
+    i64 used = 0, previous = 0;
+    for (const std::int32_t end : local) {
+        used += round_up(end - previous, alignment);
+        previous = end;
+    }
+    std::vector<unsigned char> got(static_cast<std::size_t>(k * used));
+    checked(cudaMemcpy2D(got.data(), static_cast<std::size_t>(used), columns.data.as<unsigned char>() + padded,
+                         static_cast<std::size_t>(ld), static_cast<std::size_t>(used), static_cast<std::size_t>(k),
+                         cudaMemcpyDeviceToHost),
+            "cudaMemcpy2D");
+    for (i64 f = 0; f < k && !failures; ++f)
+        if (std::memcmp(got.data() + f * used, data.as<unsigned char>() + f * p, static_cast<std::size_t>(used)) != 0)
+            failures += std::printf("FAILED %s: column data, feature %lld\n", what, (long long)f) > 0;
+    std::vector<float> got_scale(static_cast<std::size_t>(count * k));
+    checked(cudaMemcpy(got_scale.data(), columns.scale.as<float>() + static_cast<i64>(from) * k, got_scale.size() * 4,
+                       cudaMemcpyDeviceToHost),
+            "cudaMemcpy");
+    if (std::memcmp(got_scale.data(), scale.as<float>(), got_scale.size() * 4) != 0)
+        failures += std::printf("FAILED %s: column scales\n", what) > 0;
+    if (rows) {
+        std::vector<unsigned char> got_rows(static_cast<std::size_t>(m * k));
+        checked(cudaMemcpy(got_rows.data(), rows->data.as<unsigned char>() + begin * k, got_rows.size(),
+                           cudaMemcpyDeviceToHost),
+                "cudaMemcpy");
+        if (std::memcmp(got_rows.data(), row_data.as<unsigned char>(), got_rows.size()) != 0)
+            failures += std::printf("FAILED %s: row data\n", what) > 0;
+    }
+    if (!failures)
+        std::printf("ok: %s, groups %zu to %zu (%lld rows x %lld)\n", what, from, to, (long long)m, (long long)k);
+    std::fflush(stdout);
+    return failures;
+}
+
+}  // namespace
+
+int large() {
+    int failures = 0;
+    const QuantizeOptions options;
+    const auto run_both = [&](const char* what, i64 m, i64 k, const std::vector<std::int32_t>& ends, i64 alignment,
+                              std::size_t from, std::size_t to) {
+        const i64 count = static_cast<i64>(ends.size());
+        DeviceBuffer x = normal_bf16(m * k, 7), device_ends(ends.size() * 4);
+        device_ends.upload(ends.data(), ends.size() * 4);
+        const Groups groups{device_ends.as<std::int32_t>(), count, gpu0};
+        Quantized rows = rows_of(options, m, k), columns = tokens_of(options, k, m, count, alignment);
+        const ConstTensorView view(x.data(), Format::bf16, {m, k}, gpu0);
+        cuda::quantize_pair(view, groups, alignment, options, rows.view, columns.view, {});
+        checked(cudaDeviceSynchronize(), "quantize_pair");
+        failures += check_groups((std::string(what) + " pair").c_str(), x, k, ends, alignment, options, &rows, columns,
+                                 from, to);
+        columns.data.fill(0x11);
+        columns.scale.fill(0x11);
+        cuda::quantize_columns(view, groups, alignment, options, columns.view, {});
+        checked(cudaDeviceSynchronize(), "quantize_columns");
+        failures += check_groups((std::string(what) + " columns").c_str(), x, k, ends, alignment, options, nullptr,
+                                 columns, from, to);
+    };
+    run_both("one group", 9000, 1500, {9000}, 16, 0, 1);
+    run_both("one group, two visits", 50000, 264, {50000}, 128, 0, 1);
+    run_both("uneven groups", 9000, 2048, uneven_ends(9000, 7, 1, 3), 16, 0, 7);
+    run_both("512 groups", 20000, 1408, uneven_ends(20000, 512, 1, 6), 16, 0, 512);
+    run_both("many groups", 8000, 1408, uneven_ends(8000, 200, 1, 4), 128, 0, 200);
+    {
+        std::vector<std::int32_t> ends = {200, 300000, 300001, 300001, 524700, 525000};
+        run_both("more than 2^31 elements", 525000, 4104, ends, 16, 4, 6);
+    }
+    // Repetition, and a graph replayed with other groups.
+    const i64 m = 16640, k = 2048, count = 16, alignment = 128;
+    DeviceBuffer x = normal_bf16(m * k, 9), ends(count * 4), workspace(cuda::token_workspace_bytes(m, k, count));
+    const Groups groups{ends.as<std::int32_t>(), count, gpu0};
+    auto host_ends = uneven_ends(m, count, 1, 5);
+    ends.upload(host_ends.data(), host_ends.size() * 4);
+    Quantized rows = rows_of(options, m, k), columns = tokens_of(options, k, m, count, alignment);
+    const ConstTensorView view(x.data(), Format::bf16, {m, k}, gpu0);
+    cudaStream_t stream;
+    checked(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate");
+    const Execution on{.stream = stream, .workspace = workspace.data(), .workspace_bytes = workspace.bytes()};
+    unsigned long long first[4] = {};
+    int differing = 0;
+    for (int i = 0; i < 100; ++i) {  // the columns of a pair, and alone
+        columns.data.fill(0x11);
+        cuda::quantize_pair(view, groups, alignment, options, rows.view, columns.view, on);
+        checked(cudaStreamSynchronize(stream), "quantize_pair");
+        const unsigned long long now[4] = {hash_of(rows.data), hash_of(rows.scale), hash_of(columns.data),
+                                           hash_of(columns.scale)};
+        if (i == 0) std::memcpy(first, now, sizeof now);
+        columns.data.fill(0x11);
+        cuda::quantize_columns(view, groups, alignment, options, columns.view, on);
+        checked(cudaStreamSynchronize(stream), "quantize_columns");
+        differing += std::memcmp(first, now, sizeof now) != 0 || hash_of(columns.data) != first[2] ||
+                     hash_of(columns.scale) != first[3];
+    }
+    std::printf("%s: 100 repetitions of pair and of columns, %d differ\n", differing ? "FAILED" : "ok", differing);
+    failures += differing != 0;
+    columns.data.fill(0);
+    cudaGraph_t graph;
+    cudaGraphExec_t executable;
+    checked(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
+    cuda::quantize_pair(view, groups, alignment, options, rows.view, columns.view, on);
+    cuda::quantize_columns(view, groups, alignment, options, columns.view,
+                           {.stream = stream});  // from the stream's pool
+    checked(cudaStreamEndCapture(stream, &graph), "cudaStreamEndCapture");
+    checked(cudaGraphInstantiate(&executable, graph, 0), "cudaGraphInstantiate");
+    for (unsigned seed = 11; seed < 14; ++seed) {
+        host_ends = uneven_ends(m, count, 1, seed);
+        ends.upload(host_ends.data(), host_ends.size() * 4);
+        checked(cudaGraphLaunch(executable, stream), "cudaGraphLaunch");
+        checked(cudaStreamSynchronize(stream), "the graph");
+        failures += check_groups("graph with other groups", x, k, host_ends, alignment, options, &rows, columns, 0,
+                                 static_cast<std::size_t>(count));
+    }
+    return failures;
+}
+
+}  // namespace octet::quantizers
