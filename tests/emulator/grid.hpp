@@ -58,6 +58,10 @@ struct Lane {
     u32 wait_count = 0;
 
     bool waits() const { return *waits_for < wait_count; }
+    void do_atomics() {
+        for (const auto& [to, value] : maxima) *to = value > *to ? value : *to;
+        maxima.clear();
+    }
 };
 
 struct Block {
@@ -158,15 +162,12 @@ public:
         *to = value;
     }
 
-    // An atomic is done when its answer is awaited and no sooner, so that a kernel cannot do without.
+    // An atomic is done when its answer is awaited, or the thread ends, and no sooner: a kernel cannot do without.
     u32 atomic_max(u32* to, u32 value) {
         lane_.maxima.emplace_back(to, value);
         return *to;
     }
-    void await_answer(u32) {
-        for (const auto& [to, value] : lane_.maxima) *to = value > *to ? value : *to;
-        lane_.maxima.clear();
-    }
+    void await_answer(u32) { lane_.do_atomics(); }
     u32 atomic_add(u32* to, u32 value) {
         const u32 before = *to;
         *to += value;
@@ -287,8 +288,10 @@ void body(Lane& lane) {
 
 inline void enter(void* argument) {
     Lane& lane = *static_cast<Lane*>(argument);
+    lane.maxima.clear();
     try {
         lane.block->body(lane);
+        lane.do_atomics();
     } catch (const std::exception& error) {
         if (lane.block->error.empty()) lane.block->error = error.what();
     }
