@@ -1,6 +1,5 @@
 // Random cases of every operation against the scalar reference.
 #include <chrono>
-#include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <mutex>
@@ -68,33 +67,6 @@ OCTET_CALL(unswizzle_group_scales, (ConstTensorView b, Groups g, TensorView s, c
 namespace octet::quantizers {
 namespace {
 
-bool same_element(Format format, const unsigned char* a, const unsigned char* b) {
-    if (std::memcmp(a, b, static_cast<std::size_t>(bytes_of(format))) == 0) return true;
-    if (format == Format::f32) {
-        float x, y;
-        std::memcpy(&x, a, 4);
-        std::memcpy(&y, b, 4);
-        return std::isnan(x) && std::isnan(y);
-    }
-    if (format == Format::bf16) {
-        std::uint16_t x, y;
-        std::memcpy(&x, a, 2);
-        std::memcpy(&y, b, 2);
-        return std::isnan(BF16::decode(x)) && std::isnan(BF16::decode(y));
-    }
-    if (!is_fp8(format)) return false;
-    return with_fp8(format, [&](auto codec) { return codec.is_nan(*a) && codec.is_nan(*b); });
-}
-
-i64 first_difference(const Tensor& a, const Tensor& b) {
-    const i64 size = bytes_of(a.format());
-    const auto *x = a.as<unsigned char>(), *y = b.as<unsigned char>();
-    if (std::memcmp(x, y, a.bytes()) == 0) return -1;
-    for (i64 i = 0; i < a.elements(); ++i)
-        if (!same_element(a.format(), x + i * size, y + i * size)) return i;
-    return -1;
-}
-
 struct OnDevice {
     std::vector<DeviceBuffer> inputs, outputs;
     DeviceBuffer ends;
@@ -138,7 +110,7 @@ std::string check_case(const tool::OpCase& op_case, cudaStream_t stream) {
     for (std::size_t i = 0; i < expected.size(); ++i) {
         Tensor given(expected[i].format(), expected[i].extents());
         device.outputs[i].download(given.as<unsigned char>(), given.bytes());
-        const i64 at = first_difference(expected[i], given);
+        const i64 at = tool::first_difference(expected[i], given);
         if (at >= 0)
             return op_case.op + " (" + op_case.text + "): output " + std::to_string(i) + " differs at " +
                    std::to_string(at);

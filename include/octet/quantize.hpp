@@ -62,8 +62,8 @@ struct ConstQuantizedView {
     ConstQuantizedView(const QuantizedView& view) : data(view.data), scale(view.scale), inverse(view.inverse) {}
 };
 
-// The workspace that any quantizer call needs at most on a device: of tokens (for the dual form `features` are those of
-// both tensors), and of weights. 0 on the CPU.
+// The workspace that any quantizer call with an alignment of up to 1024 needs at most on a device: of tokens (for the
+// dual form `features` are those of both tensors), and of weights. 0 on the CPU.
 std::size_t token_workspace_bytes(Device device, std::int64_t tokens, std::int64_t features, std::int64_t groups);
 std::size_t weight_workspace_bytes(Device device, std::int64_t experts, std::int64_t n, std::int64_t k);
 

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <cmath>
+#include <cstring>
 #include <initializer_list>
 #include <limits>
 #include <map>
@@ -383,6 +384,25 @@ constexpr Maker makers[] = {{"quantize_rows", rows_case},
                             {"swizzle_group_scales", swizzle_case},
                             {"unswizzle_group_scales", swizzle_case}};
 
+bool same_element(Format format, const std::uint8_t* a, const std::uint8_t* b) {
+    if (std::memcmp(a, b, static_cast<std::size_t>(bytes_of(format))) == 0) return true;
+    // NaNs are equal, whatever their sign or payload.
+    if (format == Format::f32) {
+        float x, y;
+        std::memcpy(&x, a, 4);
+        std::memcpy(&y, b, 4);
+        return detail::is_nan(x) && detail::is_nan(y);
+    }
+    if (format == Format::bf16) {
+        std::uint16_t x, y;
+        std::memcpy(&x, a, 2);
+        std::memcpy(&y, b, 2);
+        return detail::is_nan(BF16::decode(x)) && detail::is_nan(BF16::decode(y));
+    }
+    if (!is_fp8(format)) return false;
+    return with_fp8(format, [&](auto codec) { return codec.is_nan(*a) && codec.is_nan(*b); });
+}
+
 }  // namespace
 
 std::vector<std::string> op_names() {
@@ -395,6 +415,14 @@ OpCase random_case(const std::string& op, Random& random) {
     for (const Maker& maker : makers)
         if (op == maker.op) return maker.make(op, random);
     fail(Status::invalid_argument, "unknown operation '", op, "'");
+}
+
+std::int64_t first_difference(const Tensor& a, const Tensor& b) {
+    if (std::memcmp(a.as<std::uint8_t>(), b.as<std::uint8_t>(), a.bytes()) == 0) return -1;
+    const std::int64_t size = bytes_of(a.format());
+    for (std::int64_t i = 0; i < a.elements(); ++i)
+        if (!same_element(a.format(), a.as<std::uint8_t>() + i * size, b.as<std::uint8_t>() + i * size)) return i;
+    return -1;
 }
 
 }  // namespace octet::tool

@@ -33,4 +33,7 @@ std::vector<std::string> op_names();
 // that include NaN, infinity, zeros, subnormals and ties.
 OpCase random_case(const std::string& op, Random& random);
 
+// Where two tensors of one format and shape first differ, or -1. NaNs are equal, whatever their sign or payload.
+std::int64_t first_difference(const Tensor& a, const Tensor& b);
+
 }  // namespace octet::tool

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstring>
 
 #include "checks.hpp"
 #include "commands.hpp"
@@ -32,33 +31,6 @@ struct VerifyArguments {
 constexpr unsigned char poison = 0xA5;
 const std::string linear_op =
     "grouped_linear";  // forward and backward of the layer, every recipe and mix of precisions
-
-bool same_element(Format format, const std::uint8_t* a, const std::uint8_t* b) {
-    if (std::memcmp(a, b, static_cast<std::size_t>(bytes_of(format))) == 0) return true;
-    // NaNs are equal, whatever their sign or payload.
-    if (format == Format::f32) {
-        float x, y;
-        std::memcpy(&x, a, 4);
-        std::memcpy(&y, b, 4);
-        return detail::is_nan(x) && detail::is_nan(y);
-    }
-    if (format == Format::bf16) {
-        std::uint16_t x, y;
-        std::memcpy(&x, a, 2);
-        std::memcpy(&y, b, 2);
-        return detail::is_nan(BF16::decode(x)) && detail::is_nan(BF16::decode(y));
-    }
-    if (!is_fp8(format)) return false;
-    return with_fp8(format, [&](auto codec) { return codec.is_nan(*a) && codec.is_nan(*b); });
-}
-
-// Where two tensors first differ, or -1.
-std::int64_t first_difference(const Tensor& a, const Tensor& b) {
-    const std::int64_t size = bytes_of(a.format());
-    for (std::int64_t i = 0; i < a.elements(); ++i)
-        if (!same_element(a.format(), a.as<std::uint8_t>() + i * size, b.as<std::uint8_t>() + i * size)) return i;
-    return -1;
-}
 
 std::vector<Tensor> poisoned_outputs(const OpCase& op_case) {
     std::vector<Tensor> outputs;
