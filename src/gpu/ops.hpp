@@ -155,7 +155,10 @@ void rows(Runner& runner, const ConstTensorView& x, const QuantizeOptions& optio
 // Params: PlanParams or TileParams.
 template <class Runner, class Params>
 void place_plan(Runner& runner, Params& p, const WorkspaceSize& size) {
-    in_32_bits(p.ends ? padded_bound(p.rows, p.groups, p.tiling.alignment) : p.uniform_rows, "rows");
+    if (p.ends)
+        in_32_bits(padded_bound(p.rows, p.groups, p.tiling.alignment), "rows, padding of its groups included,");
+    else
+        in_32_bits(p.uniform_rows, "rows");
     p.plan = gpu::place_plan(size, runner.workspace(size.bytes()));
     p.cleared = size.cleared_bytes() / 16;
 }
@@ -189,10 +192,9 @@ struct TileJob {
 };
 
 inline void count_column_tiles(TileParams& p) {
-    constexpr i64 tile = 128;
     p.columns_in_all = p.operand[0].columns + p.operand[1].columns;
-    p.operand[0].column_tiles = static_cast<u32>(ceil_div(p.operand[0].columns, tile));
-    p.operand[1].column_tiles = static_cast<u32>(ceil_div(p.operand[1].columns, tile));
+    p.operand[0].column_tiles = static_cast<u32>(ceil_div(p.operand[0].columns, tile_side));
+    p.operand[1].column_tiles = static_cast<u32>(ceil_div(p.operand[1].columns, tile_side));
     p.tiling.column_tiles = p.operand[0].column_tiles + p.operand[1].column_tiles;
 }
 

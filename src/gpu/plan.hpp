@@ -1,8 +1,9 @@
 // The plan of a grouped kernel: which rows each group has, where they go once padded, and which work items they make.
 //
-// Offsets are known on the device only, so a small kernel works the plan out there, and clears the counters and maxima
-// that the main kernel shares between its blocks. Offsets that decrease or run past the last row are clamped: a bad
-// router gives wrong numbers, never a write out of bounds.
+// Offsets are known on the device only, so the plan is worked out there: by a small kernel, which also clears the
+// counters and maxima that the main kernel shares between its blocks, or by every block for itself (tile_list.hpp).
+// Offsets that decrease or run past the last row are clamped: a bad router gives wrong numbers, never a write out of
+// bounds.
 //
 // Items are numbered. Blocks take them in order as they come by, or, where tiles wait for each other's maxima, block b
 // of n takes items b, b + n, ... The tiles that share maxima are then neighbours: those of a group's column tile (a
