@@ -37,14 +37,23 @@ struct ScaleRule {
     MxMode mx_mode = MxMode::rceil;
 };
 
-// From the f32 bits of a largest magnitude to the multiplier, writing the scale where `wanted`.
+// From the f32 bits of a largest magnitude to the multiplier.
+template <class Codec, bool mx>
+OCTET_GPU float multiplier_of(u32 amax, const ScaleRule& rule) {
+    if constexpr (mx)
+        return mx_multiplier_of(mx_scale_of_bits<Codec>(amax, rule.mx_mode));
+    else
+        return scale_of_bits<Codec>(amax, rule.rounding);
+}
+
+// The same, writing the scale where `wanted`.
 template <class Codec, bool mx, class Thread>
 OCTET_GPU float make_scale(Thread& t, u32 amax, const ScaleRule& rule, const ScaleOut& out, bool wanted, i64 outer,
                            i64 middle, i64 inner) {
     if constexpr (mx) {
-        const u8 code = mx_scale_of<Codec>(std::bit_cast<float>(amax), rule.mx_mode);
+        const u8 code = mx_scale_of_bits<Codec>(amax, rule.mx_mode);
         if (wanted) store_mx_scale(t, out, code, outer, middle, inner);
-        return mx_multiplier(code);
+        return mx_multiplier_of(code);
     } else {
         const float scale = scale_of_bits<Codec>(amax, rule.rounding);
         if (wanted) store_scale(t, out, scale, outer, middle, inner);

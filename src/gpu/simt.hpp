@@ -72,4 +72,8 @@ enum class Reuse {
 #include "gpu/simt_cuda.hpp"
 #elif defined(__HIPCC__)
 #include "gpu/simt_hip.hpp"
+#else
+namespace octet::simt {
+inline float quotient(float dividend, float divisor) { return dividend / divisor; }
+}  // namespace octet::simt
 #endif

@@ -128,6 +128,8 @@ private:
     using Halves = u16 __attribute__((ext_vector_type(2)));
 };
 
+OCTET_GPU float quotient(float dividend, float divisor) { return dividend / divisor; }
+
 template <class Kernel>
 __global__ void __attribute__((amdgpu_flat_work_group_size(Kernel::threads, Kernel::threads)))
 entry(typename Kernel::Params params) {

@@ -1,4 +1,4 @@
-// The GPU's scale arithmetic against octet::scale_of: every bf16 magnitude, and f32 around every mantissa boundary.
+// The GPU's scale arithmetic against octet/scale.hpp: every bf16 magnitude, and f32 around every mantissa boundary.
 #include "gpu/scale.hpp"
 
 #include <gtest/gtest.h>
@@ -16,6 +16,9 @@ void expect_same(u32 bits) {
         if (detail::is_nan(expected) && detail::is_nan(given)) continue;
         ASSERT_EQ(std::bit_cast<u32>(expected), std::bit_cast<u32>(given)) << "amax bits " << std::hex << bits;
     }
+    for (const auto mode : {MxMode::rceil, MxMode::ceil, MxMode::even, MxMode::floor})
+        ASSERT_EQ(mx_scale_of<Codec>(std::bit_cast<float>(bits), mode), mx_scale_of_bits<Codec>(bits, mode))
+            << "amax bits " << std::hex << bits << ", mode " << static_cast<int>(mode);
 }
 
 template <class Codec>
@@ -33,6 +36,13 @@ void check_all() {
 TEST(GpuScale, EqualsTheRuleForE4M3) { check_all<E4M3>(); }
 TEST(GpuScale, EqualsTheRuleForE4M3Fnuz) { check_all<E4M3Fnuz>(); }
 TEST(GpuScale, EqualsTheRuleForE5M2) { check_all<E5M2>(); }
+
+TEST(GpuScale, MultipliersOfEveryMxScale) {
+    for (u32 code = 0; code < 256; ++code)
+        EXPECT_EQ(std::bit_cast<u32>(mx_multiplier(static_cast<u8>(code))),
+                  std::bit_cast<u32>(mx_multiplier_of(static_cast<u8>(code))))
+            << code;
+}
 
 }  // namespace
 }  // namespace octet::gpu
