@@ -39,8 +39,8 @@ Extents::Extents(std::initializer_list<std::int64_t> sizes) : rank(static_cast<i
     std::int64_t step = 1;
     for (std::size_t axis = sizes.size(); axis-- > 0;) {
         strides[axis] = step;
-        require(!__builtin_mul_overflow(step, std::max<std::int64_t>(shape[axis], 1), &step), "shape ",
-                to_string(*this), " has more elements than 64 bits can count");
+        if (__builtin_mul_overflow(step, std::max<std::int64_t>(shape[axis], 1), &step))
+            fail(Status::invalid_argument, "shape ", to_string(*this), " has more elements than 64 bits can count");
     }
 }
 

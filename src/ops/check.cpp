@@ -9,6 +9,13 @@
 namespace octet::check {
 namespace {
 
+// For checks whose sentence holds texts that must be made: require() would make them in every call that passes, and
+// they cost many times what the check does.
+template <class... Parts>
+[[noreturn]] void refuse(const Parts&... parts) {
+    fail(Status::invalid_argument, parts...);
+}
+
 std::string join(std::initializer_list<Format> formats) {
     std::string text;
     for (const Format format : formats) text += (text.empty() ? "" : " or ") + std::string(name(format));
@@ -31,15 +38,15 @@ std::string strides_text(const Extents& extents) {
 
 void format_and_shape(std::string_view what, const ConstTensorView& view, std::initializer_list<Format> formats,
                       std::initializer_list<std::int64_t> shape) {
-    require(std::find(formats.begin(), formats.end(), view.format) != formats.end(), what, " has format ",
-            name(view.format), ", expected ", join(formats));
-    const bool rank_fits = view.rank() == static_cast<int>(shape.size());
-    require(rank_fits, what, " has shape ", to_string(view.extents), ", expected ", shape_text(shape));
+    if (std::find(formats.begin(), formats.end(), view.format) == formats.end())
+        refuse(what, " has format ", name(view.format), ", expected ", join(formats));
+    if (view.rank() != static_cast<int>(shape.size()))
+        refuse(what, " has shape ", to_string(view.extents), ", expected ", shape_text(shape));
     int axis = 0;
     for (const std::int64_t size : shape) {
-        require(view.size(axis) >= 0, what, " has shape ", to_string(view.extents), ": a size is negative");
-        require(size == any_size || view.size(axis) == size, what, " has shape ", to_string(view.extents),
-                ", expected ", shape_text(shape));
+        if (view.size(axis) < 0) refuse(what, " has shape ", to_string(view.extents), ": a size is negative");
+        if (size != any_size && view.size(axis) != size)
+            refuse(what, " has shape ", to_string(view.extents), ", expected ", shape_text(shape));
         ++axis;
     }
 }
@@ -60,13 +67,14 @@ void addressable(std::string_view what, const ConstTensorView& view) {
                !__builtin_add_overflow(last, reach, &last);
     }
     fits = fits && std::max(count, last) < most_bytes / bytes_of(view.format);
-    require(fits, what, " of shape ", to_string(view.extents), " and strides ", strides_text(view.extents),
-            " spans more bytes than a machine has (2^48); check the sizes");
+    if (!fits)
+        refuse(what, " of shape ", to_string(view.extents), " and strides ", strides_text(view.extents),
+               " spans more bytes than a machine has (2^48); check the sizes");
 }
 
 void pointer(std::string_view what, const ConstTensorView& view) {
     if (view.extents.elements() == 0) return;
-    require(!view.null(), what, " of shape ", to_string(view.extents), " has a null data pointer");
+    if (view.null()) refuse(what, " of shape ", to_string(view.extents), " has a null data pointer");
     const auto address = reinterpret_cast<std::uintptr_t>(view.data);
     const auto size = static_cast<std::uintptr_t>(bytes_of(view.format));
     require(address % size == 0, what, " lies at an address that is not a multiple of ", size, ", the size of its ",
@@ -82,11 +90,13 @@ void dense(std::string_view what, const ConstTensorView& view, std::initializer_
     for (int axis = view.rank() - 1; axis >= 0; --axis) {
         const bool last = axis == view.rank() - 1;
         const bool fits = view.size(axis) < 2 || (last ? view.stride(axis) == 1 : view.stride(axis) >= row);
-        require(fits, what, " of shape ", to_string(view.extents), " has strides ", strides_text(view.extents),
+        if (!fits)
+            refuse(
+                what, " of shape ", to_string(view.extents), " has strides ", strides_text(view.extents),
                 "; expected the last axis to step by 1 and the others by at least the length of what they step over");
         const std::int64_t step = view.size(axis) < 2 ? row : view.stride(axis);
-        require(!__builtin_mul_overflow(step, std::max<std::int64_t>(view.size(axis), 1), &row), what, " of shape ",
-                to_string(view.extents), " has more elements than 63 bits can count");
+        if (__builtin_mul_overflow(step, std::max<std::int64_t>(view.size(axis), 1), &row))
+            refuse(what, " of shape ", to_string(view.extents), " has more elements than 63 bits can count");
     }
     addressable(what, view);
     pointer(what, view);
@@ -101,11 +111,12 @@ void strided(std::string_view what, const ConstTensorView& view, std::initialize
     std::int64_t reach = 1;  // elements spanned by the axes so far
     for (const int axis : order) {
         if (view.size(axis) < 2) continue;  // axes past the rank have size 0
-        require(view.stride(axis) >= reach, what, " of shape ", to_string(view.extents), " has strides ",
-                strides_text(view.extents), ", under which elements share a place or lie backwards");
-        require(!__builtin_mul_overflow(view.stride(axis), view.size(axis), &reach), what, " of shape ",
-                to_string(view.extents), " and strides ", strides_text(view.extents),
-                " spans more elements than 63 bits can count");
+        if (view.stride(axis) < reach)
+            refuse(what, " of shape ", to_string(view.extents), " has strides ", strides_text(view.extents),
+                   ", under which elements share a place or lie backwards");
+        if (__builtin_mul_overflow(view.stride(axis), view.size(axis), &reach))
+            refuse(what, " of shape ", to_string(view.extents), " and strides ", strides_text(view.extents),
+                   " spans more elements than 63 bits can count");
     }
     addressable(what, view);
     pointer(what, view);
@@ -113,8 +124,8 @@ void strided(std::string_view what, const ConstTensorView& view, std::initialize
 
 void not_empty(std::string_view what, const ConstTensorView& view, std::initializer_list<int> axes) {
     for (const int axis : axes)
-        require(view.size(axis) >= 1, what, " has shape ", to_string(view.extents), ", expected at least 1 along axis ",
-                axis);
+        if (view.size(axis) < 1)
+            refuse(what, " has shape ", to_string(view.extents), ", expected at least 1 along axis ", axis);
 }
 
 void groups(const Groups& groups, std::int64_t tokens, Device device) {
@@ -160,8 +171,9 @@ void options(const QuantizeOptions& options) {
 }
 
 void same_device(std::string_view what, Device expected, std::string_view other, Device given) {
-    require(expected == given, what, " are on ", to_string(expected), " and ", other, " on ", to_string(given),
-            "; bring them to one device");
+    if (expected != given)
+        refuse(what, " are on ", to_string(expected), " and ", other, " on ", to_string(given),
+               "; bring them to one device");
 }
 
 Named offsets(const Groups& groups) {

@@ -46,8 +46,9 @@ const OpTable& op_table(const Execution& on, Device device) {
     const Backend backend = on.backend == Backend::automatic ? native : on.backend;
     const bool host_backend = backend == Backend::reference || backend == Backend::cpu;
     const bool reaches = host_backend ? device.kind == DeviceKind::cpu : backend == native;
-    require(reaches, "the tensors are on ", to_string(device),
-            ", where the backend asked for cannot reach them; leave the backend at automatic");
+    if (!reaches)
+        fail(Status::invalid_argument, "the tensors are on ", to_string(device),
+             ", where the backend asked for cannot reach them; leave the backend at automatic");
     switch (backend) {
         case Backend::reference: return reference_ops;
         case Backend::cpu: return cpu_ops;

@@ -97,8 +97,9 @@ void run_rows(const char* left, const Operand& x, const Operand& w, const Groups
               const TensorView& y, const ProductOptions& options, const Execution& on) {
     const Device device = x.data().device;
     const std::int64_t experts = w.data().size(0), rows = w.data().size(1), reduction = w.data().size(2);
-    require(x.data().rank() == 2 && x.data().size(1) == reduction, left, " has shape ", to_string(x.data().extents),
-            " and w reduces over ", reduction, " features; expected [tokens, ", reduction, "]");
+    if (x.data().rank() != 2 || x.data().size(1) != reduction)
+        fail(Status::invalid_argument, left, " has shape ", to_string(x.data().extents), " and w reduces over ",
+             reduction, " features; expected [tokens, ", reduction, "]");
     check_data(left, x, device, {any_size, reduction});
     check_scaling(left, x, "w", w);
     const std::int64_t tokens = x.data().size(0);
@@ -128,7 +129,9 @@ void run_rows(const char* left, const Operand& x, const Operand& w, const Groups
 void check_weights(const char* left, const Operand& x, const Operand& w) {
     check_data("w", w, x.data().device, {any_size, any_size, any_size});
     check::not_empty("w", w.data(), {0, 1, 2});
-    require(x.data().rank() == 2, left, " has shape ", to_string(x.data().extents), ", expected [tokens, features]");
+    if (x.data().rank() != 2)
+        fail(Status::invalid_argument, left, " has shape ", to_string(x.data().extents),
+             ", expected [tokens, features]");
 }
 
 // [E, N, K] as [E, K, N], where the elements are.

@@ -49,8 +49,9 @@ void check_weights(const char* what, const float* weights, std::int64_t count, D
 
 void check_gate_up(const char* what, const ConstTensorView& gate_up) {
     check::dense(what, gate_up, {Format::bf16, Format::f32}, {any_size, any_size});
-    require(gate_up.size(1) >= 2 && gate_up.size(1) % 2 == 0, what, " has shape ", to_string(gate_up.extents),
-            ", expected [rows, 2 H]: gate and up side by side");
+    if (gate_up.size(1) < 2 || gate_up.size(1) % 2 != 0)
+        fail(Status::invalid_argument, what, " has shape ", to_string(gate_up.extents),
+             ", expected [rows, 2 H]: gate and up side by side");
 }
 
 void check_like(const char* what, const ConstTensorView& x, const ConstTensorView& gate_up, std::int64_t columns) {
