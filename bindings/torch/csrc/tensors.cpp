@@ -47,9 +47,12 @@ Extents extents_of(const char* what, const Tensor& tensor) {
 }
 
 Shape contiguous_strides(const Shape& shape) {
-    Shape strides(shape.size(), 1);
-    for (std::size_t axis = shape.size(); axis-- > 1;)
-        strides[axis - 1] = strides[axis] * std::max<std::int64_t>(shape[axis], 1);
+    Shape strides = shape;
+    std::int64_t step = 1;
+    for (std::size_t axis = shape.size(); axis-- > 0;) {
+        strides[axis] = step;
+        step *= std::max<std::int64_t>(shape[axis], 1);
+    }
     return strides;
 }
 

@@ -5,7 +5,9 @@
 #include <torch/csrc/stable/ops.h>
 #include <torch/csrc/stable/tensor.h>
 
+#include <algorithm>
 #include <array>
+#include <initializer_list>
 #include <optional>
 #include <string>
 #include <utility>
@@ -19,7 +21,24 @@
 namespace octet::torch_binding {
 
 using ::torch::stable::Tensor;
-using Shape = std::vector<std::int64_t>;
+
+// The sizes of a tensor's axes, or their strides. In place: a call makes dozens of them.
+class Shape {
+public:
+    Shape(std::initializer_list<std::int64_t> sizes) : rank_(sizes.size()) {
+        std::copy(sizes.begin(), sizes.end(), sizes_.begin());
+    }
+    std::size_t size() const { return rank_; }
+    std::int64_t operator[](std::size_t axis) const { return sizes_[axis]; }
+    std::int64_t& operator[](std::size_t axis) { return sizes_[axis]; }
+    const std::int64_t* data() const { return sizes_.data(); }
+    const std::int64_t* begin() const { return data(); }
+    const std::int64_t* end() const { return data() + rank_; }
+
+private:
+    std::array<std::int64_t, Extents::max_rank> sizes_{};
+    std::size_t rank_;
+};
 
 // torch gives a tensor of no elements no memory; Octet's checks read a null pointer as a tensor that is missing.
 void* address_of(const Tensor& tensor);

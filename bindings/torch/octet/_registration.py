@@ -340,13 +340,13 @@ def _backward(ctx, dy, *_):
     return da if wants_a else None, db if wants_b else None, *[None] * 12
 
 
-def dual_gradients(backward, weights, dys, ends, recipe, kept, kept_scale, wants_a, wants_b, a_format):
+def dual_gradients(weights, dys, ends, recipe, kept, kept_scale, wants_a, wants_b, a_format):
     """Of a, and of each weight."""
     da, dbs = None, [None] * len(weights)
     for i, dy in enumerate(dys):
         if dy is None or not (wants_a or wants_b[i]):
             continue
-        part, db = backward(dy, weights[i], ends, recipe, kept, kept_scale, wants_a, wants_b[i], a_format)
+        part, db = torch.ops.octet.grouped_mm_backward(dy, weights[i], ends, recipe, kept, kept_scale, wants_a, wants_b[i], a_format)
         if wants_a:
             da = part if da is None else da.add_(part)
         if wants_b[i]:
@@ -366,8 +366,7 @@ def _setup_dual(ctx, inputs, output):
 def _backward_dual(ctx, dy0, dy1, *_):
     b0, b1, ends, kept, kept_scale = ctx.saved_tensors
     wants_a, *wants_b = ctx.needs_input_grad[:3]
-    return *dual_gradients(torch.ops.octet.grouped_mm_backward, (b0, b1), (dy0, dy1), ends, ctx.recipe, kept, kept_scale,
-                           wants_a, wants_b, ctx.a_format), *[None] * 4
+    return *dual_gradients((b0, b1), (dy0, dy1), ends, ctx.recipe, kept, kept_scale, wants_a, wants_b, ctx.a_format), *[None] * 4
 
 
 def _need_kept(recipe, keep):
@@ -382,12 +381,12 @@ def save_experts(ctx, x, gate_up, down, ends, weights, recipe, order, output):
     ctx.save_for_backward(gate_up, down, ends, weights, hidden, *(kept if wgrad_in_8_bits(recipe) else (x, None, *kept[2:])), *order[:2])
 
 
-def experts_gradients(ctx, backward, dy):
+def experts_gradients(ctx, dy):
     """Of x, gate_up, down and the weights."""
     gate_up, down, ends, weights, hidden, *kept, slot_of_row, row_of_slot = ctx.saved_tensors
     wants_x, wants_gate_up, wants_down = ctx.needs_input_grad[:3]
-    dx, dgate_up, ddown, dweights = backward(dy, gate_up, down, ends, weights, ctx.recipe, hidden, *kept, wants_x,
-                                             wants_gate_up or wants_down, slot_of_row, row_of_slot, ctx.top_k)
+    dx, dgate_up, ddown, dweights = torch.ops.octet.experts_backward(dy, gate_up, down, ends, weights, ctx.recipe, hidden, *kept, wants_x,
+                                                                     wants_gate_up or wants_down, slot_of_row, row_of_slot, ctx.top_k)
     return (dx if wants_x else None, dgate_up if wants_gate_up else None, ddown if wants_down else None,
             None if weights is None else dweights)
 
@@ -402,7 +401,7 @@ def _setup_experts(ctx, inputs, output):
 
 
 def _backward_experts(ctx, dy, *_):
-    dx, dgate_up, ddown, dweights = experts_gradients(ctx, torch.ops.octet.experts_backward, dy)
+    dx, dgate_up, ddown, dweights = experts_gradients(ctx, dy)
     return dx, dgate_up, ddown, None, dweights, *[None] * 5, None if ctx.addend_dtype is None else dy.to(ctx.addend_dtype, copy=True)
 
 

@@ -5,12 +5,6 @@ from ._registration import experts_gradients, save_experts
 from .product import below_autograd, grouped_mm, local, once_differentiable
 
 _experts = torch.ops.octet.experts.default
-_experts_backward = torch.ops.octet.experts_backward.default
-
-
-def _backward_below(*args):
-    with below_autograd():  # not before the saved tensors are there: activation checkpointing computes them anew
-        return _experts_backward(*args)
 
 
 class _Experts(torch.autograd.Function):
@@ -25,7 +19,7 @@ class _Experts(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx, dy):
-        gradients = experts_gradients(ctx, _backward_below, dy)
+        gradients = experts_gradients(ctx, dy)
         return *gradients, None if ctx.addend_dtype is None else dy.to(ctx.addend_dtype), None, None, None
 
 

@@ -67,8 +67,7 @@ class _GroupedMM(torch.autograd.Function):
     def backward(ctx, dy):
         W, offs, kept, kept_scale, *casts = ctx.saved_tensors
         wants_A, wants_W = ctx.needs_input_grad[:2]
-        with below_autograd():
-            dA, dW = _grouped_mm_backward(dy, W, offs, ctx.recipe, kept, kept_scale, wants_A, wants_W, ctx.a_format, *casts)
+        dA, dW = _grouped_mm_backward(dy, W, offs, ctx.recipe, kept, kept_scale, wants_A, wants_W, ctx.a_format, *casts)
         return dA if wants_A else None, dW if wants_W else None, None, None, None, None, None
 
 
@@ -87,9 +86,7 @@ class _GroupedMMDual(torch.autograd.Function):
     def backward(ctx, dy0, dy1):
         W0, W1, offs, kept, kept_scale = ctx.saved_tensors
         wants_A, *wants_W = ctx.needs_input_grad[:3]
-        with below_autograd():
-            return *dual_gradients(_grouped_mm_backward, (W0, W1), (dy0, dy1), offs, ctx.recipe, kept, kept_scale, wants_A,
-                                   wants_W, ctx.a_format), None, None, None
+        return *dual_gradients((W0, W1), (dy0, dy1), offs, ctx.recipe, kept, kept_scale, wants_A, wants_W, ctx.a_format), None, None, None
 
 
 # The casts of the last activation, for a second product of it: the gate and up projections of an expert that was written for
