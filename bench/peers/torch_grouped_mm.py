@@ -78,6 +78,18 @@ def overhead(recipe):
     return times
 
 
+def host_times(recipe):
+    """overhead() as threads run by default, and with all of the process on one core: what a call costs where no thread has to be
+    woken on another core, whose caches know nothing of it."""
+    free = overhead(recipe)
+    cores = os.sched_getaffinity(0)
+    pin = lambda to: [os.sched_setaffinity(int(thread), to) for thread in os.listdir("/proc/self/task")]  # noqa: E731
+    pin({max(cores)})
+    one_core = overhead(recipe)
+    pin(cores)
+    return {"host_us": free, "host_us_one_core": one_core}
+
+
 class NoProduct(torch.autograd.Function):
     """What an autograd.Function in Python costs: the tensors of octet.grouped_mm, and no work."""
 
@@ -144,12 +156,15 @@ def main():
     parser.add_argument("--shapes", default="", help="of the nine, by number from 0, as 3,4; all where it is left out")
     parser.add_argument("--compile-shapes", type=int, default=9, help="compile for so many of them, the first ones")
     parser.add_argument("--no-compile", action="store_true")
+    parser.add_argument("--host", action="store_true", help="print what the operators cost over the C calls, and do nothing else")
     parser.add_argument("--commit", default="unknown")
     arguments = parser.parse_args()
+    if arguments.host:
+        return host_times(arguments.recipe)
     torchao_mm = torchao_peer.product()
     stamp = stamps.stamp("torch_grouped_mm.py", arguments.commit)
     path = os.path.join(os.environ.get("OUT", "."), "torch_grouped_mm.json")
-    result = {"stamp": stamp, "host_us": overhead(arguments.recipe), "rows": []}
+    result = {"stamp": stamp, **host_times(arguments.recipe), "rows": []}
     compiled = torchao_compiled = None
     if not arguments.no_compile:
         compiled = torch.compile(lambda x, w, o: octet.grouped_mm(x, w, o, arguments.recipe), fullgraph=True, dynamic=True)

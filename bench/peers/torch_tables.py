@@ -9,7 +9,7 @@ import sys
 MODES = {"bf16": "experts by `torch._grouped_mm`, bf16", "torchao": "the three products by torchao, fp8_rowwise",
          "octet": "the three products by `octet.grouped_mm`, fp8_rowwise", "octet_blockwise": "the same, fp8_blockwise",
          "octet_moe": "`octet.MoE`, fp8_rowwise", "octet_moe_blockwise": "`octet.MoE`, fp8_blockwise"}
-PARTS = ("expert products", "casts", "moves and SwiGLU", "dense products", "optimizer", "attention", "loss", "other")
+PARTS = ("expert products", "casts", "moves and SwiGLU", "dense products", "optimizer", "attention", "loss", "other", "idle")
 PEERS = ("torch_bf16", "torchao", "torchao_compiled")
 
 
@@ -27,11 +27,11 @@ def stack(rows):
     return table(["", "", "tokens/s", "of bf16", "of torchao", "peak memory"], lines)
 
 
-def parts(rows):
-    rows = [row for row in rows if "parts_ms" in row and not row["compiled"]]
+def parts(rows, compiled):
+    rows = [row for row in rows if "parts_ms" in row and row["compiled"] == compiled]
     lines = [[part] + [f"{row['parts_ms'][part]:.1f}" if part in row["parts_ms"] else "" for row in rows] for part in PARTS]
     lines.append(["the timed step"] + [f"{row['ms']:.1f}" for row in rows])
-    return table(["ms"] + [row["mode"] for row in rows], lines)
+    return table(["ms, compiled" if compiled else "ms, eager"] + [row["mode"] for row in rows], lines)
 
 
 def products(rows):
@@ -54,10 +54,9 @@ def main():
             return json.load(file)
 
     rows = read("torch_stack.json")["rows"]
-    if os.path.exists(os.path.join(sys.argv[1], "torch_stack_compiled.json")):  # of a run of their own
-        rows += [row for row in read("torch_stack_compiled.json")["rows"] if row["compiled"]]
     product = read("torch_grouped_mm.json")
-    print(stack(rows), parts(rows), products(product["rows"]), table(["host us", ""], [[k, str(v)] for k, v in product["host_us"].items()]), sep="\n")
+    host = [[name, str(us), str(product["host_us_one_core"][name])] for name, us in product["host_us"].items()]
+    print(stack(rows), parts(rows, False), parts(rows, True), products(product["rows"]), table(["host us", "", "on one core"], host), sep="\n")
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import concurrent.futures
 import os
 import sys
 
-WARMUP_MS, MEASURED_MS = 5, 20
+WARMUP_MS, MEASURED_MS = 3, 10
 
 
 def _tune_quickly():

@@ -5,6 +5,7 @@ torchao's and not part of this tree; fetch them from its repository (test/protot
         test/prototype/moe_training/test_{fp8_grouped_mm,fp8_blockwise_grouped_mm,mxfp8_grouped_mm,tensor,training}.py
 
 They ask for a GPU. On a machine without one, OCTET_SHIM_DEVICE=cpu reads them with 'cuda' replaced and the sizes cut."""
+import functools
 import importlib
 import os
 import re
@@ -62,7 +63,7 @@ if CPU:
                 (r"is_sm_at_least_90\(\)", "True"), (r"torch\.cuda\.get_device_capability\(\)", "(9, 0)"),
                 (r'pytest\.importorskip\("triton".*\)', ""),
                 # Sizes for a GPU, made those of a CPU.
-                (r"dim, hidden_dim = 5120, 8192", "dim, hidden_dim = 512, 768"), (r"batch, seq = 8, 2048", "batch, seq = 2, 256"),
+                (r"dim, hidden_dim = 5120, 8192", "dim, hidden_dim = 2560, 4096"), (r"batch, seq = 8, 2048", "batch, seq = 2, 256"),
                 (r"\(32768, 5120, 8192\), \(16640, 7168, 2048\)", "(2048, 640, 768), (1664, 512, 256)")]
 
     def _read_for_the_cpu(path):
@@ -80,4 +81,12 @@ if CPU:
         return os.stat(fn), compile(tree, str(fn), "exec", dont_inherit=True)
 
     rewrite._rewrite_test = _rewrite_test
+    _histc = torch.histc  # of integers, which a CPU's has not
+    torch.histc = lambda x, *args, **kwargs: _histc(x.float(), *args, **kwargs).to(x.dtype)
+
+    def pytest_collection_finish(session):  # the reference layer's own way without a Triton kernel
+        for name, module in list(sys.modules.items()):
+            if name.endswith("reference_moe"):
+                module.generate_permute_indices = functools.partial(module.generate_permute_indices, use_cpu=True)
+
     torch.set_num_threads(2)
