@@ -56,7 +56,7 @@ struct RowsKernel {
         const Row here{x, data, expert, local, me, mine ? p.columns : 0};
         const u64 starts = reinterpret_cast<u64>(p.data) | static_cast<u64>(p.data_stride[0] | p.data_stride[1]);
         const bool wide = p.aligned && p.columns % 8 == 0 && starts % 8 == 0;  // for every row alike
-        const i32 held = p.team * 8 * vectors;  // columns that the team's registers hold
+        const i32 held = p.team * 8 * vectors;                                 // columns that the team's registers hold
 
         if constexpr (block != 0) {
             // Blocks are local to a few lanes, so a row of any length is walked once.
