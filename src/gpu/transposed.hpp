@@ -73,20 +73,34 @@ struct TransposedKernel {
         const i32 eights = (a.padded_rows + 7) / 8;
         // Whole eights may be read where they stay within the tensor; what is past the group is masked.
         const bool whole = a.aligned && begin + (a.rows + 7) / 8 * 8 <= p.tokens;
-        if (!whole && eights <= vectors * unit)
+        if constexpr (block == 0) {
+            const u64 starts = reinterpret_cast<u64>(p.data) | static_cast<u64>(p.data_stride | padded_begin);
+            if (whole && starts % 8 == 0 && a.padded_rows % 8 == 0) {
+                point(0);
+                if (eights <= vectors / 4 * 16)
+                    share_wide<16, 4>(t, p, s, a, feature0, end);
+                else if (eights <= vectors / 2 * 16)
+                    share_wide<16, 2>(t, p, s, a, feature0, end);
+                else if (eights <= vectors * 16)
+                    share_wide<16, 1>(t, p, s, a, feature0, end);
+                else if (eights <= vectors * unit)
+                    share_wide<unit, 1>(t, p, s, a, feature0, end);
+                else if (eights <= 4 * vectors * unit)
+                    share_wide<4 * unit, 1>(t, p, s, a, feature0, end);
+                else
+                    share_wide<threads, 1>(t, p, s, a, feature0, end);
+                return;
+            }
+        }
+        if constexpr (block != 0) {
+            if (whole && eights <= vectors * unit)
+                return share<unit, 1, true>(t, p, s, a, point, feature0, end);
+            if (whole) return share<threads, 1, true>(t, p, s, a, point, feature0, end);
+        }
+        if (eights <= vectors * unit)
             share<unit, 1, false>(t, p, s, a, point, feature0, end);
-        else if (!whole)
-            share<threads, 1, false>(t, p, s, a, point, feature0, end);
-        else if (eights <= vectors / 4 * unit)
-            share<unit, 4, true>(t, p, s, a, point, feature0, end);
-        else if (eights <= vectors / 2 * unit)
-            share<unit, 2, true>(t, p, s, a, point, feature0, end);
-        else if (eights <= vectors * unit)
-            share<unit, 1, true>(t, p, s, a, point, feature0, end);
-        else if (eights <= 4 * vectors * unit)
-            share<4 * unit, 1, true>(t, p, s, a, point, feature0, end);
         else
-            share<threads, 1, true>(t, p, s, a, point, feature0, end);
+            share<threads, 1, false>(t, p, s, a, point, feature0, end);
     }
 
 private:
@@ -128,14 +142,7 @@ private:
     OCTET_GPU static void store(Thread& t, const Segment& a, i32 token, const Eight<In>& x, float scale) {
         if (token >= a.padded_rows) return;
         Vec8 v = encode_eight<Codec>(t, x, scale);
-        const i32 real = a.rows - token;
-        if (real < 8) {
-            OCTET_UNROLL
-            for (int w = 0; w < 2; ++w) {
-                const i32 bytes = real - 4 * w;
-                v.word[w] = bytes >= 4 ? v.word[w] : bytes <= 0 ? 0u : v.word[w] & (0xFFFFFFFFu >> (32 - 8 * bytes));
-            }
-        }
+        if (a.rows - token < 8) v = first_bytes(v, a.rows - token);
         store_eight(t, a.data + token, v, a.padded_rows - token);
     }
 
@@ -186,6 +193,109 @@ private:
                 }
             }
         }
+    }
+
+    // One scale a group and row; eights are whole, and written at once. `a` points at the first feature.
+    template <int team, int rows, class Thread>
+    OCTET_GPU static void share_wide(Thread& t, const Params& p, Shared& s, const Segment& a, i64 feature0, i64 end) {
+        constexpr int steps = vectors / rows, mates = team > unit ? team / unit : 1;
+        const int me = t.thread() % team, here = t.thread() / unit;
+        const bool ragged = a.rows % 8 != 0;
+        const auto token_of = [&](int j) { return (me + j * team) * 8; };
+        int turn = 0;
+        for (i64 round = feature0; round < end; round += threads / team * rows, turn ^= 1) {
+            const i64 first = round + t.thread() / team * rows;
+            const i32 mine = static_cast<i32>(end - first < rows ? end - first : rows);  // rows, or none
+            const auto* from = a.x + first * p.x_stride;
+            u8* to = a.data + first * p.data_stride;
+            Eight<In> x[static_cast<u32>(vectors)];
+            OCTET_UNROLL
+            for (int i = 0; i < vectors; ++i) {
+                x[i] = zero_eight<In>();
+                if (i / steps < mine && token_of(i % steps) < a.rows)
+                    x[i] = load_eight<In, Reuse::stream>(t, from + i / steps * p.x_stride + token_of(i % steps));
+            }
+            if (ragged) {
+                OCTET_UNROLL
+                for (int i = 0; i < vectors; ++i) mask<true>(a, token_of(i % steps), x[i]);
+            }
+
+            u32 peak[static_cast<u32>(rows)];
+            OCTET_UNROLL
+            for (int r = 0; r < rows; ++r) {
+                Magnitudes<In> m = magnitudes_of(x[r * steps]);
+                OCTET_UNROLL
+                for (int j = 1; j < steps; ++j) fold(t, m, magnitudes_of(x[r * steps + j]));
+                if constexpr (team == threads)  // what registers do not hold
+                    for (i32 token = token_of(steps); mine > 0 && token < a.rows; token += team * 8) {
+                        Eight<In> more = load_eight<In, Reuse::stream>(t, from + token);
+                        mask<true>(a, token, more);
+                        fold(t, m, magnitudes_of(more));
+                    }
+                peak[r] = fold_across(t, m);
+            }
+            constexpr int lanes = team < unit ? team : unit;
+            if constexpr (rows == 1) {
+                peak[0] = f32_bits_of<In>(fold_lanes<In, lanes>(t, peak[0]));
+            } else {
+                OCTET_UNROLL
+                for (int r = 0; r < rows; r += 2) {
+                    u32 two[2];
+                    peaks_of_two<In, lanes>(t, peak[r], peak[r + 1], two);
+                    peak[r] = two[0];
+                    peak[r + 1] = two[1];
+                }
+            }
+            if constexpr (mates > 1) {  // rows == 1
+                if (me % unit == 0) t.store_shared(&s.amax[turn][0][here], peak[0]);
+                t.barrier();
+                OCTET_UNROLL
+                for (int u = 0; u < mates; ++u) {
+                    const u32 other = t.load_shared(&s.amax[turn][0][here / mates * mates + u]);
+                    peak[0] = other > peak[0] ? other : peak[0];
+                }
+            }
+
+            // The r-th thread of a team writes the scale of its r-th row.
+            u32 chosen = peak[0];
+            OCTET_UNROLL
+            for (int r = 1; r < rows; ++r) chosen = me == r ? peak[r] : chosen;
+            make_scale<Codec, false>(t, chosen, p.rule, p.scale, me < mine, a.group, first + me, 0);
+            float scale[static_cast<u32>(rows)];
+            OCTET_UNROLL
+            for (int r = 0; r < rows; ++r) scale[r] = scale_of_bits<Codec>(peak[r], p.rule.rounding);
+            OCTET_UNROLL
+            for (int i = 0; i < vectors; ++i) {
+                if (i / steps < mine)
+                    store_wide(t, a, to + i / steps * p.data_stride, token_of(i % steps), x[i], scale[i / steps],
+                               ragged);
+            }
+            if constexpr (team == threads)
+                for (i32 token = token_of(steps); mine > 0 && token < a.padded_rows; token += team * 8) {
+                    Eight<In> more = zero_eight<In>();
+                    if (token < a.rows) more = load_eight<In, Reuse::stream>(t, from + token);
+                    store_wide(t, a, to, token, more, scale[0], ragged);
+                }
+        }
+    }
+
+    // Tokens past the group's are zero bytes, whatever zero times the scale is.
+    template <class Thread>
+    OCTET_GPU static void store_wide(Thread& t, const Segment& a, u8* to, i32 token, const Eight<In>& x, float scale,
+                                     bool ragged) {
+        if (token >= a.padded_rows) return;
+        Vec8 v = encode_eight<Codec>(t, x, scale);
+        if (token >= a.rows) v = Vec8{{0, 0}};
+        if (ragged) v = first_bytes(v, a.rows - token);
+        t.store8(to + token, v);
+    }
+    OCTET_GPU static Vec8 first_bytes(Vec8 v, i32 count) {
+        OCTET_UNROLL
+        for (int w = 0; w < 2; ++w) {
+            const i32 bytes = count - 4 * w;
+            v.word[w] = bytes >= 4 ? v.word[w] : bytes <= 0 ? 0u : v.word[w] & (0xFFFFFFFFu >> (32 - 8 * bytes));
+        }
+        return v;
     }
 
     template <class Thread>
