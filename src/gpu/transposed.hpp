@@ -93,8 +93,7 @@ struct TransposedKernel {
             }
         }
         if constexpr (block != 0) {
-            if (whole && eights <= vectors * unit)
-                return share<unit, 1, true>(t, p, s, a, point, feature0, end);
+            if (whole && eights <= vectors * unit) return share<unit, 1, true>(t, p, s, a, point, feature0, end);
             if (whole) return share<threads, 1, true>(t, p, s, a, point, feature0, end);
         }
         if (eights <= vectors * unit)
