@@ -39,7 +39,7 @@ struct TransposedKernel {
     static constexpr int block = static_cast<int>(block_of(scaling));  // 0: the group
 
     struct Shared {
-        u32 amax[2][8][units];
+        u32 amax[2][units];
     };
 
     struct Segment {  // one feature's tokens of one group
@@ -93,13 +93,13 @@ struct TransposedKernel {
             }
         }
         if constexpr (block != 0) {
-            if (whole && eights <= vectors * unit) return share<unit, 1, true>(t, p, s, a, point, feature0, end);
-            if (whole) return share<threads, 1, true>(t, p, s, a, point, feature0, end);
+            if (whole && eights <= vectors * unit) return share<unit, true>(t, p, s, a, point, feature0, end);
+            if (whole) return share<threads, true>(t, p, s, a, point, feature0, end);
         }
         if (eights <= vectors * unit)
-            share<unit, 1, false>(t, p, s, a, point, feature0, end);
+            share<unit, false>(t, p, s, a, point, feature0, end);
         else
-            share<threads, 1, false>(t, p, s, a, point, feature0, end);
+            share<threads, false>(t, p, s, a, point, feature0, end);
     }
 
 private:
@@ -145,60 +145,46 @@ private:
         store_eight(t, a.data + token, v, a.padded_rows - token);
     }
 
-    // Each team of `team` threads takes `rows` features at a time, `vectors / rows` eights of each in a thread's
-    // registers.
-    template <int team, int rows, bool whole, class Thread, class Point>
+    // Each team of `team` threads takes a feature at a time, `vectors` eights of it in a thread's registers.
+    template <int team, bool whole, class Thread, class Point>
     OCTET_GPU static void share(Thread& t, const Params& p, Shared& s, Segment& a, const Point& point, i64 feature0,
                                 i64 end) {
-        constexpr int steps = vectors / rows;
         const int me = t.thread() % team;
         int turn = 0;
-        for (i64 round = feature0; round < end; round += threads / team * rows, turn ^= 1) {
-            const i64 first = round + t.thread() / team * rows;
+        for (i64 round = feature0; round < end; round += threads / team, turn ^= 1) {
+            const i64 feature = round + t.thread() / team;
+            const bool mine = feature < end;
+            point(feature);
             Eight<In> x[static_cast<u32>(vectors)];
             OCTET_UNROLL
-            for (int r = 0; r < rows; ++r) {
-                point(first + r);
-                OCTET_UNROLL
-                for (int j = 0; j < steps; ++j)
-                    x[r * steps + j] = load<whole>(t, a, (me + j * team) * 8, first + r < end);
-            }
+            for (int j = 0; j < vectors; ++j) x[j] = load<whole>(t, a, (me + j * team) * 8, mine);
             OCTET_UNROLL
-            for (int i = 0; i < vectors; ++i) mask<whole>(a, (me + i % steps * team) * 8, x[i]);
+            for (int j = 0; j < vectors; ++j) mask<whole>(a, (me + j * team) * 8, x[j]);
+            const i32 held = vectors * team * 8;  // tokens
             if constexpr (block != 0) {
                 OCTET_UNROLL
-                for (int r = 0; r < rows; ++r) {
-                    point(first + r);
-                    OCTET_UNROLL
-                    for (int j = 0; j < steps; ++j)
-                        cast_blocks(t, p, a, (me + j * team) * 8, me, x[r * steps + j], first + r < end);
-                    for (i32 start = steps * team * 8; start < a.padded_rows; start += team * 8) {
-                        const i32 token = start + me * 8;
-                        cast_blocks(t, p, a, token, me, load_masked<whole>(t, a, token, first + r < end),
-                                    first + r < end);
-                    }
+                for (int j = 0; j < vectors; ++j) cast_blocks(t, p, a, (me + j * team) * 8, me, x[j], mine);
+                for (i32 start = held; start < a.padded_rows; start += team * 8) {
+                    const i32 token = start + me * 8;
+                    cast_blocks(t, p, a, token, me, load_masked<whole>(t, a, token, mine), mine);
                 }
             } else {
-                float scale[static_cast<u32>(rows)];
-                peaks_to_scales<team, rows, steps, whole>(t, p, s, a, point, first, end, me, turn, x, scale);
+                const float scale = scale_of_row<team, whole>(t, p, s, a, mine, me, turn, x);
+                if (!mine) continue;
                 OCTET_UNROLL
-                for (int r = 0; r < rows; ++r) {
-                    if (first + r >= end) continue;
-                    point(first + r);
-                    OCTET_UNROLL
-                    for (int j = 0; j < steps; ++j) store(t, a, (me + j * team) * 8, x[r * steps + j], scale[r]);
-                    for (i32 token = (steps * team + me) * 8; token < a.padded_rows; token += team * 8)
-                        store(t, a, token, load_masked<whole>(t, a, token, true), scale[r]);
-                }
+                for (int j = 0; j < vectors; ++j) store(t, a, (me + j * team) * 8, x[j], scale);
+                for (i32 token = held + me * 8; token < a.padded_rows; token += team * 8)
+                    store(t, a, token, load_masked<whole>(t, a, token, true), scale);
             }
         }
     }
 
-    // One scale a group and row; eights are whole, and written at once. `a` points at the first feature.
+    // The same for one scale a group and row, where eights are whole, and written at once; a team may take several
+    // features at a time. `a` points at the first of all.
     template <int team, int rows, class Thread>
     OCTET_GPU static void share_wide(Thread& t, const Params& p, Shared& s, const Segment& a, i64 feature0, i64 end) {
-        constexpr int steps = vectors / rows, mates = team > unit ? team / unit : 1;
-        const int me = t.thread() % team, here = t.thread() / unit;
+        constexpr int steps = vectors / rows;
+        const int me = t.thread() % team;
         const bool ragged = a.rows % 8 != 0;
         const auto token_of = [&](int j) { return (me + j * team) * 8; };
         int turn = 0;
@@ -245,15 +231,7 @@ private:
                     peak[r + 1] = two[1];
                 }
             }
-            if constexpr (mates > 1) {  // rows == 1
-                if (me % unit == 0) t.store_shared(&s.amax[turn][0][here], peak[0]);
-                t.barrier();
-                OCTET_UNROLL
-                for (int u = 0; u < mates; ++u) {
-                    const u32 other = t.load_shared(&s.amax[turn][0][here / mates * mates + u]);
-                    peak[0] = other > peak[0] ? other : peak[0];
-                }
-            }
+            if constexpr (rows == 1) peak[0] = fold_mates<team>(t, s, turn, peak[0]);
 
             // The r-th thread of a team writes the scale of its r-th row.
             u32 chosen = peak[0];
@@ -307,42 +285,33 @@ private:
         if (mine) store(t, a, token, x, scale);
     }
 
-    // Turns alternate between two halves of shared memory, so that one barrier a round is enough.
-    template <int team, int rows, int steps, bool whole, class Thread, class Point>
-    OCTET_GPU static void peaks_to_scales(Thread& t, const Params& p, Shared& s, Segment& a, const Point& point,
-                                          i64 first, i64 end, int me, int turn,
-                                          const Eight<In> (&x)[static_cast<u32>(vectors)],
-                                          float (&scale)[static_cast<u32>(rows)]) {
+    template <int team, bool whole, class Thread>
+    OCTET_GPU static float scale_of_row(Thread& t, const Params& p, Shared& s, const Segment& a, bool mine, int me,
+                                        int turn, const Eight<In> (&x)[static_cast<u32>(vectors)]) {
+        Magnitudes<In> m = magnitudes_of(x[0]);
+        OCTET_UNROLL
+        for (int j = 1; j < vectors; ++j) fold(t, m, magnitudes_of(x[j]));
+        for (i32 token = (vectors * team + me) * 8; mine && token < a.rows; token += team * 8)
+            fold(t, m, magnitudes_of(load_masked<whole>(t, a, token, true)));
+        const u32 peak = fold_mates<team>(t, s, turn, f32_bits_of<In>(fold_lanes<In, unit>(t, fold_across(t, m))));
+        return make_scale<Codec, false>(t, peak, p.rule, p.scale, me == 0 && mine, a.group, a.feature, 0);
+    }
+
+    // The largest of what the units of a team give. Turns alternate between two halves of shared memory, so that one
+    // barrier a round is enough.
+    template <int team, class Thread>
+    OCTET_GPU static u32 fold_mates(Thread& t, Shared& s, int turn, u32 peak) {
         constexpr int mates = team / unit;
+        if constexpr (mates <= 1) return peak;
         const int here = t.thread() / unit;
-        u32 peak[static_cast<u32>(rows)];
+        if (t.thread() % unit == 0) t.store_shared(&s.amax[turn][here], peak);
+        t.barrier();
         OCTET_UNROLL
-        for (int r = 0; r < rows; ++r) {
-            peak[r] = fold_across(t, magnitudes_of(x[r * steps]));
-            OCTET_UNROLL
-            for (int j = 1; j < steps; ++j)
-                peak[r] = magnitude_max<In>(t, peak[r], fold_across(t, magnitudes_of(x[r * steps + j])));
-            if (first + r < end) {
-                point(first + r);
-                for (i32 token = (steps * team + me) * 8; token < a.rows; token += team * 8)
-                    peak[r] = magnitude_max<In>(t, peak[r],
-                                                fold_across(t, magnitudes_of(load_masked<whole>(t, a, token, true))));
-            }
-            peak[r] = fold_lanes<In, unit>(t, peak[r]);
-            if constexpr (mates > 1)
-                if (me % unit == 0) t.store_shared(&s.amax[turn][r][here], peak[r]);
+        for (int u = 0; u < mates; ++u) {
+            const u32 other = t.load_shared(&s.amax[turn][here / mates * mates + u]);
+            peak = other > peak ? other : peak;
         }
-        if constexpr (mates > 1) t.barrier();
-        OCTET_UNROLL
-        for (int r = 0; r < rows; ++r) {
-            if constexpr (mates > 1) {
-                OCTET_UNROLL
-                for (int u = 0; u < mates; ++u)
-                    peak[r] = magnitude_max<In>(t, peak[r], t.load_shared(&s.amax[turn][r][here / mates * mates + u]));
-            }
-            scale[r] = make_scale<Codec, false>(t, f32_bits_of<In>(peak[r]), p.rule, p.scale,
-                                                me == 0 && first + r < end, a.group, first + r, 0);
-        }
+        return peak;
     }
 };
 
