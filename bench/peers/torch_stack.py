@@ -185,7 +185,7 @@ def speed(mode, compiled, layers, batch, steps, profile):
 
 
 PARTS = (("optimizer", "multi_tensor_apply"), ("expert products", r"sm90_grouped_product|GroupedGemm|GroupProblem|grouped_mm|prepare_grouped"),
-         ("moves and SwiGLU", r"octet::gpu::(Permute|Combine|Swiglu|Pad)"), ("casts", r"octet::gpu::|float8|fp8|amax"),
+         ("moves and SwiGLU", r"octet::gpu::(Permute|Combine|Swiglu|Pad)"), ("casts", r"octet::gpu::|float8|fp8|abs\w*amax|amax\w*abs"),
          ("moves and SwiGLU", r"index|gather|scatter|silu|BinaryFunctor|Index|radix|Sort|sort|cub::"),
          ("attention", r"sdpa|flash|fmha"), ("loss", r"SoftMax|softmax|nll"), ("dense products", r"nvjet|gemm|cutlass|gemv|splitK"))
 

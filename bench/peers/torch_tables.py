@@ -9,7 +9,16 @@ import sys
 MODES = {"bf16": "experts by `torch._grouped_mm`, bf16", "torchao": "the three products by torchao, fp8_rowwise",
          "octet": "the three products by `octet.grouped_mm`, fp8_rowwise", "octet_blockwise": "the same, fp8_blockwise",
          "octet_moe": "`octet.MoE`, fp8_rowwise", "octet_moe_blockwise": "`octet.MoE`, fp8_blockwise"}
-PARTS = ("expert products", "casts", "moves and SwiGLU", "dense products", "optimizer", "attention", "loss", "other", "idle")
+SHORT = {"bf16": "bf16", "torchao": "torchao", "octet": "products swapped", "octet_blockwise": "the same, blockwise",
+         "octet_moe": "`octet.MoE`", "octet_moe_blockwise": "`octet.MoE`, blockwise"}
+PARTS = {"expert products": "expert products", "casts": "casts", "moves and SwiGLU": "moving rows, SwiGLU, sums over experts",
+         "dense products": "dense products: head, attention's projections, shared experts", "optimizer": "AdamW",
+         "attention": "attention", "loss": "loss", "other": "other", "idle": "idle"}
+HOST = {"c_forward": "forward: the C calls", "operator_forward": "forward: the operator, as `octet.grouped_mm` calls it",
+        "operator_forward_by_torch_library": "forward: the operator through `torch.ops`, where torch.library looks for gradients in Python",
+        "c_backward": "backward: the C calls", "operator_backward": "backward: the operator", "c_both": "both: the C calls",
+        "grouped_mm_both": "both: `octet.grouped_mm` and autograd", "autograd_alone": "both: an `autograd.Function` in Python that does nothing",
+        "torch_bf16_both": "both: `torch._grouped_mm` in bf16"}
 PEERS = ("torch_bf16", "torchao", "torchao_compiled")
 
 
@@ -29,9 +38,9 @@ def stack(rows):
 
 def parts(rows, compiled):
     rows = [row for row in rows if "parts_ms" in row and row["compiled"] == compiled]
-    lines = [[part] + [f"{row['parts_ms'][part]:.1f}" if part in row["parts_ms"] else "" for row in rows] for part in PARTS]
+    lines = [[name] + [f"{row['parts_ms'][part]:.1f}" if part in row["parts_ms"] else "" for row in rows] for part, name in PARTS.items()]
     lines.append(["the timed step"] + [f"{row['ms']:.1f}" for row in rows])
-    return table(["ms, compiled" if compiled else "ms, eager"] + [row["mode"] for row in rows], lines)
+    return table(["ms, compiled" if compiled else "ms, eager"] + [SHORT[row["mode"]] for row in rows], lines)
 
 
 def products(rows):
@@ -55,8 +64,8 @@ def main():
 
     rows = read("torch_stack.json")["rows"]
     product = read("torch_grouped_mm.json")
-    host = [[name, str(us), str(product["host_us_one_core"][name])] for name, us in product["host_us"].items()]
-    print(stack(rows), parts(rows, False), parts(rows, True), products(product["rows"]), table(["host us", "", "on one core"], host), sep="\n")
+    host = [[text, *(f"{product[times][name]:.0f}" for times in ("host_us", "host_us_one_core"))] for name, text in HOST.items()]
+    print(stack(rows), parts(rows, False), parts(rows, True), products(product["rows"]), table(["", "threads free", "on one core"], host), sep="\n")
 
 
 if __name__ == "__main__":
