@@ -2,14 +2,17 @@
 
     python3 products_check.py LIBRARY [check] [time] [sanitize] ...      LIBRARY: products_capi.cu built as a shared library
 
-Environment: VARIANTS (of fast, promoted, blockwise, mx, bf16, a on 16, add_f32, torch fp8, torch bf16; with a comma between; default all), PLANS (JSON rows of name, variant, plan
-beside them: right_tile * 1000 + slots * 100 + band), OPS, SPLITS (uneven, skewed, even), SHAPES (of the nine, by number, as 3,4), REPS, TIME_LIMIT seconds.
+Environment: VARIANTS (of fast, promoted, blockwise, mx, bf16, a on 16, add_f32, torch fp8, torch bf16, deepgemm; with a comma between; default all), PLANS (JSON rows of name, variant, plan
+beside them: right_tile * 1000 + slots * 100 + band), OPS, SPLITS (uneven, skewed, even, even128), SHAPES (of the nine, by number, as 3,4), REPS, TIME_LIMIT seconds.
+DeepGEMM's forward is among them where PEERS_DEEPGEMM names a folder that holds it and the groups are multiples of 128: SPLITS=even128, which leaves out what tokens that costs.
 Slow variants in the rotation let the chip cool: name the others alone to see them as they run under load. Other modes: repeat (1000 repetitions), large (over 2^31
 elements), host (what a launch costs there), power, profile.
 
 Prints a line per case, writes products.json into $OUT or the current folder, exits 1 when a check fails."""
 import ctypes, json, math, os, statistics, subprocess, sys, time
 import torch
+
+import deepgemm_peer
 
 dev, bf16, f8, f32 = "cuda", torch.bfloat16, torch.float8_e4m3fn, torch.float32
 lib = ctypes.CDLL(os.path.abspath(sys.argv[1]))
@@ -275,15 +278,18 @@ def rand8(*shape):
     out = torch.empty(*shape, dtype=f8, device=dev); flat = out.view(-1); step = 1 << 28
     for i in range(0, flat.numel(), step): flat[i:i + step] = torch.randn(min(step, flat.numel() - i), device=dev, dtype=bf16).to(f8)
     return out
-VARIANTS = ["fast", "promoted", "blockwise", "mx", "bf16", "a on 16", "add_f32", "torch fp8", "torch bf16"]
+VARIANTS = ["fast", "promoted", "blockwise", "mx", "bf16", "a on 16", "add_f32", "torch fp8", "torch bf16", "deepgemm"]
+deepgemm = deepgemm_peer.product() if "time" in modes and os.environ.get("PEERS_DEEPGEMM") else None
 def wanted(calls):
     """{variant: call, taking a plan} -> {name: call}: the variants asked for, and those of PLANS."""
     out = {n: f for n, f in calls.items() if n in os.environ.get("VARIANTS", ",".join(VARIANTS)).split(",")}
     for name, variant, plan in json.loads(os.environ.get("PLANS", "[]")): out[name] = lambda f=calls[variant], plan=plan: f(plan)
     return out
-def sizes_of(split, M, E): return dict(uneven=uneven, skewed=skewed, even=lambda M, E: [M // E] * (E - 1) + [M - M // E * (E - 1)])[split](M, E)
+def tokens_of(split, M, E): return M // (128 * E) * 128 * E if split == "even128" else M
+def sizes_of(split, M, E): return dict(uneven=uneven, skewed=skewed, even128=lambda M, E: [M // E] * E, even=lambda M, E: [M // E] * (E - 1) + [M - M // E * (E - 1)])[split](M, E)
 def time_token(op, M, N, K, E, split, reps):
-    ends = ends_of(sizes_of(split, M, E))
+    M = tokens_of(split, M, E)
+    sizes = sizes_of(split, M, E); ends = ends_of(sizes)
     A, W = rand8(M, K), rand8(E, N, K)
     Ab, Wb = A.to(bf16), W.to(bf16)
     sa, sw = torch.rand(M, device=dev) + .5, torch.rand(E, N, device=dev) + .5
@@ -299,8 +305,14 @@ def time_token(op, M, N, K, E, split, reps):
              "bf16": lambda plan=0: token(Ab, None, Wo, None, ends, out, True, plan != 0, plan, across),
              "torch fp8": lambda: torch._scaled_grouped_mm(A, W.transpose(-2, -1), sa, sw, ends, out_dtype=bf16, use_fast_accum=True),
              "torch bf16": lambda: torch._grouped_mm(Ab, Wb.transpose(-2, -1), ends)}
+    if deepgemm and op == "fwd" and all(s % 128 == 0 for s in sizes):
+        experts = torch.repeat_interleave(torch.arange(E, device=dev, dtype=torch.int32), torch.tensor(sizes, device=dev))
+        calls["deepgemm"] = lambda: deepgemm(A, sab, W, swb, experts, out)
+        err = rel(calls["deepgemm"]().double(), calls["blockwise"]().clone().double())
+        if not err < 1e-2: failures.append(f"blockwise against DeepGEMM {M, N, K, E}: {err}"); print("FAIL against DeepGEMM", err)
     report(op, M, N, K, E, split, wanted(calls), reps, lambda: rel(calls["fast"]().double(), calls["torch fp8"]().double()) if M * N < 2 ** 28 else None)
 def time_wgrad(M, N, K, E, split, reps):
+    M = tokens_of(split, M, E)
     sizes = sizes_of(split, M, E); ends = ends_of(sizes)
     Gt, At = rand8(N, M), rand8(K, M)
     G, A = Gt.t().contiguous().to(bf16), At.t().contiguous().to(bf16)
@@ -331,7 +343,7 @@ def report(op, M, N, K, E, split, variants, reps, second_opinion):
     fl = 2 * M * N * K
     for n, (us, sp) in r.items():
         row = dict(op=op, variant=n, M=M, N=N, K=K, E=E, split=split, us=round(us, 1), spread_pct=round(sp, 1), tflops=round(fl / us / 1e6))
-        row["vs"] = {p.replace(" ", "_"): round(r[p][0] / us, 3) for p in ("torch fp8", "torch bf16", "bf16", "fast") if p in r and p != n}
+        row["vs"] = {p.replace(" ", "_"): round(r[p][0] / us, 3) for p in ("torch fp8", "torch bf16", "bf16", "fast", "deepgemm") if p in r and p != n}
         recorded = DEEPGEMM.get(op, {}).get((M, N, K, E))
         if recorded and n in ("fast", "promoted", "blockwise"): row["vs"]["deepgemm_recorded"] = round(row["tflops"] / recorded, 3)
         rows.append(row)
