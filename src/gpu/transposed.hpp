@@ -301,15 +301,16 @@ private:
     // barrier a round is enough.
     template <int team, class Thread>
     OCTET_GPU static u32 fold_mates(Thread& t, Shared& s, int turn, u32 peak) {
-        constexpr int mates = team / unit;
-        if constexpr (mates <= 1) return peak;
-        const int here = t.thread() / unit;
-        if (t.thread() % unit == 0) t.store_shared(&s.amax[turn][here], peak);
-        t.barrier();
-        OCTET_UNROLL
-        for (int u = 0; u < mates; ++u) {
-            const u32 other = t.load_shared(&s.amax[turn][here / mates * mates + u]);
-            peak = other > peak ? other : peak;
+        if constexpr (team > unit) {
+            constexpr int mates = team / unit;
+            const int here = t.thread() / unit;
+            if (t.thread() % unit == 0) t.store_shared(&s.amax[turn][here], peak);
+            t.barrier();
+            OCTET_UNROLL
+            for (int u = 0; u < mates; ++u) {
+                const u32 other = t.load_shared(&s.amax[turn][here / mates * mates + u]);
+                peak = other > peak ? other : peak;
+            }
         }
         return peak;
     }
