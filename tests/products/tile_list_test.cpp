@@ -98,7 +98,7 @@ std::vector<ProductTask> tasks_of(const ProductShape& shape, int block, int bloc
                 Lane& mine = *static_cast<Lane*>(argument);
                 Schedule schedule(*mine.shape);
                 for (int round = 0;; ++round) {
-                    mine.tasks.push_back(schedule.task(cuda::tile_of_round(round, mine.block, mine.blocks)));
+                    mine.tasks.push_back(schedule.task(schedule.tile_of_round(round, mine.block, mine.blocks)));
                     if (mine.tasks.back().blocks < 0) break;
                 }
                 mine.done = true;
@@ -178,8 +178,11 @@ void check_wgrad(const Case& c, bool adds) {
         left.push_back(left.back() + (size + 15) / 16 * 16);
         right.push_back(right.back() + (size + 127) / 128 * 128);
     }
+    int narrowest = 256, widest = 0;
     for (int block = 0; block < c.blocks; ++block)
         for (const ProductTask& task : tasks_of<Schedule>(shape, block, c.blocks)) {
+            narrowest = std::min(narrowest, task.right_width);
+            widest = std::max(widest, task.right_width);
             const auto group = static_cast<std::size_t>(task.group);
             const bool empty = c.sizes[group] == 0;
             ASSERT_EQ(task.left_first, empty ? padded : left[group]);
@@ -190,6 +193,7 @@ void check_wgrad(const Case& c, bool adds) {
                 for (int j = task.left_row / 16; j < std::min(task.left_row + 128, c.k) / 16; ++j)
                     ++seen[(group * high + static_cast<std::size_t>(i)) * wide + static_cast<std::size_t>(j)];
         }
+    ASSERT_LE(widest - narrowest, 32);  // N is dealt evenly
     for (std::size_t i = 0; i < seen.size(); ++i)
         ASSERT_EQ(seen[i], !(adds && c.sizes[i / (wide * high)] == 0)) << "group " << i / (wide * high);
 }

@@ -132,7 +132,9 @@ ProductPlan choose_plan(const WeightGradientProduct& p) {
     const bool adds = p.output == ProductOutput::add_f32;
     if (p.recipe == ProductRecipe::fp8_blockwise) return adds ? ProductPlan{8, 160, 3} : ProductPlan{8, 224, 4};
     if (adds && (two_sets || p.m < 2048 * p.e)) return {8, 192, 3};
-    return two_sets ? ProductPlan{8, 192, 4} : ProductPlan{8, 256, 3};
+    if (two_sets) return {8, 192, 4};
+    // With few tokens the stores are what is waited for: in narrow bands, what is written at one time are whole rows.
+    return {p.recipe == ProductRecipe::fp8_rowwise && p.m < 512 * p.e ? 2 : 8, 256, 3};
 }
 
 void launch(const TokenGroupedProduct& p, const ProductPlan& plan, cudaStream_t stream) {

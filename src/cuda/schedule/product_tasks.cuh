@@ -49,6 +49,16 @@ public:
           walk_(shape.ends, shape.groups, shape.tokens, shape.left_alignment, shape.right_alignment),
           left_tiles_(tiles(shape.left_extent, tokens_left ? right_tile : left_tile)) {}
 
+    // The tile that a block takes in a round: the blocks take turns in one order and then in the other, because tiles
+    // get smaller and nobody should always be first. Where the tiles of a wgrad are not all as wide, that is a period
+    // which may divide the number of blocks; so every round starts at another block.
+    __device__ int tile_of_round(int round, int block, int blocks) const {
+        const int first = round * blocks;
+        if (reduction != Reduction::along_k && tiles(shape_.right_extent, 32) % right_tiles(1) != 0)
+            return first + (block + 104 * (round % blocks)) % blocks;
+        return first + (round % 2 == 0 ? block : blocks - 1 - block);
+    }
+
     // Warp-collective; `tile` must ascend. A tile past the end has blocks -1.
     __device__ ProductTask task(int tile) {
         ProductTask task{};
@@ -70,8 +80,9 @@ private:
         const int extent = reduction == Reduction::along_k ? range.rows : shape_.right_extent;
         const int rights = right_tiles(range.rows);
         const TilePlace place = place_tile(tile - range.first_tile, range.first_tile, rights, left_tiles_, shape_.band);
-        const int height = tile_height(extent, rights);
-        const int offset = place.right * height;
+        const int units = tiles(extent, 32), fewest = units / rights, wider = units % rights;
+        const int height = 32 * (fewest + (place.right < wider ? 1 : 0));
+        const int offset = 32 * (place.right * fewest + min(place.right, wider));
         task.left_row = place.left * left_tile;
         task.right_row = offset + (reduction == Reduction::along_k ? range.first_row : 0);
         task.right_valid = min(height, extent - offset);
@@ -111,8 +122,9 @@ private:
         if (tokens_left) return tiles(rows, left_tile);
         return tiles(reduction == Reduction::along_k ? rows : shape_.right_extent, right_tile);
     }
-    // The rows are dealt evenly: 260 are 160 + 100, not 256 + 4, because a narrow tile reloads the left operand for
-    // little work.
+    // The rows are dealt evenly, by 32: 260 are 160 + 100, not 256 + 4, because a narrow tile reloads the left operand
+    // for little work; 1408 are 2 x 256 + 4 x 224, because a block that has none of the narrow ones ends late. The
+    // highest tile:
     __device__ static int tile_height(int extent, int count) {
         return count == 0 ? 32 : round_up_32((extent + count - 1) / count);
     }

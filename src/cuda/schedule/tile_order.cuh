@@ -30,10 +30,4 @@ __device__ __forceinline__ TilePlace place_tile(int index, int first_tile, int r
     return {first_right + (position < 0 ? 0 : inside - paired), left_tiles - 1};
 }
 
-// The tile that a block takes in a round. The blocks take turns in one order and then in the other: tiles get smaller,
-// and nobody is always first.
-__device__ __forceinline__ int tile_of_round(int round, int block, int blocks) {
-    return round * blocks + (round % 2 == 0 ? block : blocks - 1 - block);
-}
-
 }  // namespace octet::cuda
