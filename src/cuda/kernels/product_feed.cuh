@@ -96,7 +96,8 @@ struct ScaleFeeder {
         for (int i = 0; i < rights; ++i)
             ptx::copy_word(&scales.right[scales.place(lane + 32 * i)], right + 32 * i, 32 * i < right_valid);
 #pragma unroll
-        for (int i = 0; i < lefts; ++i) ptx::copy_word(&scales.left[lane + 32 * i], left + 32 * i, 32 * i < left_valid);
+        for (int i = 0; i < lefts; ++i)
+            ptx::copy_word(&scales.left[left_place(lane + 32 * i)], left + 32 * i, 32 * i < left_valid);
         right += right_step;
         left += left_step;
         ptx::copy_words_arrive(arrived);
@@ -128,7 +129,7 @@ struct TokenScaleFeeder {
 #pragma unroll
         for (int i = 0; i < lefts; ++i) {
             const bool valid = lane + 32 * i < left_valid;
-            ptx::copy_word(&scales.left[lane + 32 * i], valid ? left + lane + 32 * i : left, valid);
+            ptx::copy_word(&scales.left[left_place(lane + 32 * i)], valid ? left + lane + 32 * i : left, valid);
         }
         if (lane < rights) ptx::copy_word(&scales.right[lane], right, right_valid);
         left += tokens;

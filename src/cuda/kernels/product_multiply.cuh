@@ -54,6 +54,10 @@ struct Multiplier {
             multiply_steps<Width, Accumulate, 1>(acc, place);
     }
 
+    // The two warpgroups take turns to issue, so that one adds while the other's products run.
+    __device__ __forceinline__ void take_turn() const { ptx::named_sync(2 + half, 256); }
+    __device__ __forceinline__ void pass_turn() const { ptx::named_arrive(3 - half, 256); }
+
     // The first `Steps` of the slot's four instructions; whole, because the compiler serializes products in branches.
     template <int Width, bool Accumulate, int Steps>
     __device__ __forceinline__ void multiply_steps(float (&acc)[Width / 2], Place place) const {
@@ -69,7 +73,10 @@ struct Multiplier {
         constexpr int right_step = Config::right_panels ? 2048 / 16 : 32 / 16;
         multiply_step<Width, Accumulate>(acc, a, b);
 #pragma unroll
-        for (int i = 1; i < Steps; ++i) multiply_step<Width, true>(acc, a + i * left_step, b + i * right_step);
+        for (int i = 1; i < Steps; ++i) {
+            if (Config::columns_halved && i == Steps - 1) ptx::wgmma_commit();  // the last in a group of its own
+            multiply_step<Width, true>(acc, a + i * left_step, b + i * right_step);
+        }
         ptx::wgmma_commit();
         ptx::wgmma_hold(acc);
     }
@@ -158,15 +165,18 @@ struct Multiplier {
     __device__ __forceinline__ void read_left_scales(BlockScales<Width>& scales, int first_row) const {
         const int row =
             first_row + static_cast<int>(threadIdx.x / 32 % 4) * 16 + static_cast<int>(threadIdx.x % 32) / 4;
-        scales.left[0] = storage.scales[position.slot].left[row];
-        scales.left[1] = storage.scales[position.slot].left[row + 8];
+        const float2 two = *reinterpret_cast<const float2*>(&storage.scales[position.slot].left[left_place(row)]);
+        scales.left[0] = two.x;
+        scales.left[1] = two.y;  // 8 rows below
     }
     template <int Width>
     __device__ __forceinline__ void read_right_scales(BlockScales<Width>& scales, int first_column) const {
         const auto& shared = storage.scales[position.slot];
         if constexpr (Config::tokens_left) {
+            const float4 four = *reinterpret_cast<const float4*>(shared.right);
+            const float of[4] = {four.x, four.y, four.z, four.w};
 #pragma unroll
-            for (int i = 0; i < scales.rights; ++i) scales.right[i] = shared.right[i];
+            for (int i = 0; i < scales.rights; ++i) scales.right[i] = of[i];
         } else {
             const auto* right =
                 reinterpret_cast<const float4*>(&shared.right[threadIdx.x % 4 * shared.stride + first_column / 4]);
@@ -251,10 +261,9 @@ struct Multiplier {
             for (int round = 0; round < task.blocks; ++round) {
                 float partial[Width / 2];
                 await_slot(task, round);
-                // The two warpgroups take turns to issue, so that one adds while the other's products run.
-                ptx::named_sync(2 + half, 256);
+                take_turn();
                 multiply_slot<Width, false>(partial, task, round);
-                ptx::named_arrive(3 - half, 256);
+                pass_turn();
                 BlockScales<Width> scales;
                 if constexpr (Config::scaled_blocks) {  // while the products run
                     read_left_scales(scales, half * 64);
@@ -291,11 +300,14 @@ struct Multiplier {
 #pragma unroll
             for (int turn = 0; turn < 2; ++turn) {
                 float partial[Width / 2];
-                ptx::named_sync(2 + half, 256);
+                take_turn();
                 multiply_slot<Width, false>(partial, task, round, {turn * 64, column});
-                ptx::named_arrive(3 - half, 256);
                 if (turn == 0) read_right_scales(scales, column);
                 read_left_scales(scales, turn * 64);
+                // Products this narrow end together where both warpgroups have issued theirs, and both add at the same
+                // time: the turn passes when only the last one is left.
+                ptx::wgmma_wait<1>();
+                pass_turn();
                 ptx::wgmma_wait<0>();
                 ptx::wgmma_hold(partial);
                 if (turn == 1) release(position.slot);
@@ -324,8 +336,8 @@ struct Multiplier {
         for (int round = 0; round < task.blocks; ++round) {
             await_slot(task, round);
             for (int turn = 0; turn < (Config::columns_halved ? 2 : 1); ++turn) {
-                ptx::named_sync(2 + half, 256);
-                ptx::named_arrive(3 - half, 256);
+                take_turn();
+                pass_turn();
             }
             release(position.slot);
             position.advance();

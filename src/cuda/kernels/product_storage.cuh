@@ -104,21 +104,26 @@ struct ProductParameters {
     void* out;         // [tokens, left_extent] forward; [groups, right_extent, left_extent] wgrad
 };
 
+// Where the scale of a left row lies. A lane of the tensor cores' layout owns rows r and r + 8 of 16: beside each
+// other, so that it reads them at once.
+__device__ inline int left_place(int row) { return row / 16 * 16 + row % 8 * 2 + row / 8 % 2; }
+
 // The scales of one slot, blockwise wgrad. A lane of the tensor cores' layout owns columns 8j + 2q and 8j + 2q + 1 for
 // its q = lane % 4: its scales lie beside each other, and the four q's in different banks.
 template <int right_tile>
 struct SlotScales {
     static constexpr int stride = right_tile / 4 + 4;
     alignas(16) float right[4 * stride];
-    float left[128];
+    alignas(8) float left[128];
     __device__ static int place(int column) { return column % 8 / 2 * stride + column / 8 * 2 + column % 2; }
 };
 
 // The same, forward and dgrad: of the tokens, and of each 64 weight rows.
 template <int right_tile>
 struct TokenSlotScales {
-    static_assert(right_tile % 64 == 0);
-    float left[128], right[right_tile / 64];
+    static_assert(right_tile % 64 == 0 && right_tile <= 256);
+    alignas(16) float right[4];  // read at once
+    alignas(8) float left[128];
 };
 
 // mx: the exponents of the left rows, four blocks of 32 from every other slot on.
