@@ -191,17 +191,18 @@ struct TileJob {
     TileParams params{};
 };
 
-inline void count_column_tiles(TileParams& p) {
+inline void count_column_tiles(TileParams& p, i32 tile_columns) {
+    p.tiling.tile_columns = tile_columns;
     p.columns_in_all = p.operand[0].columns + p.operand[1].columns;
-    p.operand[0].column_tiles = static_cast<u32>(ceil_div(p.operand[0].columns, tile_side));
-    p.operand[1].column_tiles = static_cast<u32>(ceil_div(p.operand[1].columns, tile_side));
+    p.operand[0].column_tiles = static_cast<u32>(ceil_div(p.operand[0].columns, tile_columns));
+    p.operand[1].column_tiles = static_cast<u32>(ceil_div(p.operand[1].columns, tile_columns));
     p.tiling.column_tiles = p.operand[0].column_tiles + p.operand[1].column_tiles;
 }
 
 template <class Kernel, class Runner>
 void launch_tiles(Runner& runner, TileJob job, bool with_rows) {
     TileParams& p = job.params;
-    count_column_tiles(p);
+    count_column_tiles(p, Kernel::tile);
     p.element_bytes = static_cast<i32>(bytes_of(job.input));
     p.row_data_aligned = starts_on(p.row_data, 8) && p.row_data_stride[0] % 8 == 0 && p.row_data_stride[1] % 8 == 0;
     Tiling& tiling = p.tiling;
@@ -209,9 +210,9 @@ void launch_tiles(Runner& runner, TileJob job, bool with_rows) {
     tiling.alignment = static_cast<u32>(job.alignment);
     tiling.rest = with_rows && job.ends;
     // No more blocks than there can be items.
-    const i64 row_tiles =
-        job.ends ? ceil_div(padded_bound(job.rows, job.groups, job.alignment), Kernel::tile) + job.groups + 1
-                 : job.groups * std::max<i64>(1, ceil_div(job.uniform_rows, Kernel::tile));
+    const i64 row_tiles = job.ends
+                              ? ceil_div(padded_bound(job.rows, job.groups, job.alignment), tile_rows) + job.groups + 1
+                              : job.groups * std::max<i64>(1, ceil_div(job.uniform_rows, tile_rows));
     const i64 blocks = std::clamp<i64>(2 * row_tiles * tiling.column_tiles, 1, runner.template resident<Kernel>());
     if constexpr (Kernel::exchanges) {
         tiling.exchange = tiling.empty_groups = 1;
@@ -222,7 +223,7 @@ void launch_tiles(Runner& runner, TileJob job, bool with_rows) {
     p.groups = job.groups;
     p.rows = job.rows;
     p.uniform_rows = job.uniform_rows;
-    const bool few = p.groups + 2 <= few_spans;
+    const bool few = p.groups + 2 <= Kernel::few_spans;
     if constexpr (Kernel::exchanges) {
         const WorkspaceSize size = with_rows
                                        ? pair_workspace(job.groups, tiling.column_tiles, p.columns_in_all, job.rows)

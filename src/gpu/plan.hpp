@@ -36,12 +36,13 @@ struct Span {
     u32 padded_begin;
 };
 
-inline constexpr int tile_side = 128;
+inline constexpr int tile_rows = 128;
 
 // How groups make items.
 struct Tiling {
     i32 tiles;  // 0: no items are wanted, only ranges
     u32 column_tiles;
+    i32 tile_columns;
     u32 alignment;
     u32 fused_tiles;   // more that share maxima are split
     i32 exchange;      // 1: scales are a group's column's, and tiles exchange maxima for them
@@ -59,7 +60,7 @@ struct Tiling {
     OCTET_GPU u32 row_tiles(i32 rows, bool owned) const {  // padding included
         if (!tiles || (!owned && !rest)) return 0;
         const i32 with_padding = padded(rows, owned), reach = with_padding > rows ? with_padding : rows;
-        const u32 down = static_cast<u32>(reach + tile_side - 1) / tile_side;
+        const u32 down = static_cast<u32>(reach + tile_rows - 1) / tile_rows;
         return owned && empty_groups && down == 0 ? 1 : down;
     }
     // Rows that nobody owns have no columns to share.
@@ -116,9 +117,9 @@ struct PlanKernel {
         t.admit_later();
         if (t.block() == 0) {
             if (p.tiling.tiles)
-                for_spans(t, p, s, [&](i64 i, const Span& span) { p.plan.span[i] = span; });
+                for_spans<threads>(t, p, s, [&](i64 i, const Span& span) { p.plan.span[i] = span; });
             else
-                for_spans(t, p, s, [&](i64 i, const Span& span) {
+                for_spans<threads>(t, p, s, [&](i64 i, const Span& span) {
                     if (i > p.groups) return;
                     p.plan.group[i] = {static_cast<i64>(span.position), static_cast<i64>(span.padded_begin), span.rows,
                                        p.tiling.padded(span.rows, i < p.groups)};
@@ -138,9 +139,9 @@ struct PlanKernel {
 
     // Gives every group's span to `put`, the one of rows that nobody owns, and one past the end. Each thread owns a run
     // of neighbouring groups; scans over the threads join the runs.
-    template <class Thread, class Put>
+    template <int of_block, class Thread, class Put>
     OCTET_GPU static void for_spans(Thread& t, const Params& p, Shared& s, Put put) {
-        const i64 count = p.groups + 1, run = (count + threads - 1) / threads;
+        const i64 count = p.groups + 1, run = (count + of_block - 1) / of_block;
         const i64 from = t.thread() * run < count ? t.thread() * run : count;
         const i64 to = from + run < count ? from + run : count;
 

@@ -45,7 +45,7 @@ struct alignas(16) Tile {
     u32 none;  // 1: there are no more
     Visit kind;
     i32 rows, columns;  // that the tile has
-    u32 wide;           // 1: it is read and written in wide pieces
+    u32 wide;           // 1: it is read and written in wide pieces, 2: and is whole
     u32 hands_in;       // 1: maxima
     u32 has_columns;    // 1: its columns are wanted
     i32 operand;
@@ -88,12 +88,12 @@ OCTET_GPU Tile describe(const TileParams& p, i64 group, const Span& span, u32 lo
     at.operand = column_tile >= p.operand[0].column_tiles;
     const TileOperand& o = p.operand[at.operand];
     at.group = group;
-    at.row0 = static_cast<i32>(row_tile) * tile_side;
-    at.column0 = static_cast<i32>(column_tile - (at.operand ? p.operand[0].column_tiles : 0)) * tile_side;
+    at.row0 = static_cast<i32>(row_tile) * tile_rows;
+    at.column0 = static_cast<i32>(column_tile - (at.operand ? p.operand[0].column_tiles : 0)) * p.tiling.tile_columns;
     at.row = (p.ends ? static_cast<i64>(span.position) : 0) + at.row0;
     at.padded_row = (p.ends ? static_cast<i64>(span.padded_begin) : 0) + at.row0;
-    at.rows = at_most(tile_side, span.rows - at.row0);
-    at.columns = at_most(tile_side, o.columns - at.column0);
+    at.rows = at_most(tile_rows, span.rows - at.row0);
+    at.columns = at_most(p.tiling.tile_columns, o.columns - at.column0);
     at.room = p.tiling.padded(span.rows, owned) - at.row0;
     at.x =
         static_cast<const u8*>(o.x) + (group * o.x_stride[0] + at.row * o.x_stride[1] + at.column0) * p.element_bytes;
@@ -102,11 +102,13 @@ OCTET_GPU Tile describe(const TileParams& p, i64 group, const Span& span, u32 lo
     at.row_data = p.row_data + group * p.row_data_stride[0] + at.row * p.row_data_stride[1] + at.column0;
     at.has_columns = o.columns_wanted && owned;
     at.wide = at.columns % 8 == 0 && o.aligned && p.row_data_aligned && (!at.has_columns || o.column_data_aligned);
+    const bool whole = at.rows == tile_rows && at.columns == p.tiling.tile_columns;
+    if (at.wide && whole) at.wide = 2;
     if (exchanges) {
         at.hands_in = at.rows > 0 && at.kind != Visit::second;
         if (at.rows <= 0 && at.kind != Visit::first) at.kind = Visit::only;  // padding alone
         if (owned) {
-            at.above = static_cast<u32>((span.rows + tile_side - 1) / tile_side);
+            at.above = static_cast<u32>((span.rows + tile_rows - 1) / tile_rows);
             at.column_amax =
                 p.plan.column_amax + group * p.columns_in_all + (at.operand ? p.operand[0].columns : 0) + at.column0;
             at.column_counter = p.plan.arrived + group * across + column_tile;
@@ -114,7 +116,7 @@ OCTET_GPU Tile describe(const TileParams& p, i64 group, const Span& span, u32 lo
         if (p.tiling.row_scales) {
             at.row_amax = p.plan.row_amax + span.position + at.row0;
             // Groups share no counter if each starts where it would after the rows before it, and one on for each.
-            at.row_counter = p.plan.row_arrived + span.position / tile_side + group + row_tile;
+            at.row_counter = p.plan.row_arrived + span.position / tile_rows + group + row_tile;
         }
     }
     return at;
@@ -134,7 +136,7 @@ OCTET_GPU i64 group_of(u32 item, i64 count, FirstItem first_item) {
     return low;
 }
 
-inline constexpr int few_spans = 512;  // what a block has room for
+inline constexpr int most_spans = 512;  // what a block has room for
 
 // With few groups every block works out their spans for itself; else the plan has them already.
 template <bool few>
@@ -144,7 +146,7 @@ struct TileListKernel {
     using Params = TileParams;
     struct Shared {
         PlanKernel::Shared plan;
-        alignas(16) Span span[few ? few_spans : 1];
+        alignas(16) Span span[few ? most_spans : 1];
     };
 
     template <class Thread>
@@ -152,7 +154,8 @@ struct TileListKernel {
         const i64 count = p.groups + 1;
         if constexpr (few) {
             t.admit_later();
-            PlanKernel::for_spans(t, p, s.plan, [&](i64 i, const Span& span) { t.store_shared(&s.span[i], span); });
+            PlanKernel::for_spans<threads>(t, p, s.plan,
+                                           [&](i64 i, const Span& span) { t.store_shared(&s.span[i], span); });
             PlanKernel::clear(t, p);
             t.barrier();
         } else {

@@ -1,4 +1,4 @@
-// Quantizes 128 x 128 tiles of x along their columns (transposed), along their rows, or both.
+// Quantizes tiles of x, 128 rows of 64 or 128 columns, along their columns (transposed), along their rows, or both.
 //
 //   tokens   x[M, K] in groups of rows     column data [K, P], row data [M, K]
 //   weights  w[E, N, K], a group an expert column data [E, K, N], row data [E, N, K]
@@ -14,8 +14,8 @@
 //
 // A thread holds 8 columns of 4 consecutive rows, twice: converting four rows of a column gives a word that is already
 // transposed, and the tile's own slot brings such words of one column together, 16 rows to a store. Word w of column c
-// lies at w ^ 2*(c/8), so that neither the writes (8 columns apart) nor the 16-byte reads (along a column) meet in a
-// bank.
+// lies at w ^ quads*(c/8), so that neither the writes (8 columns apart) nor the 16-byte reads (along a column) meet in
+// a bank.
 #pragma once
 
 #include "gpu/eight.hpp"
@@ -36,35 +36,41 @@ struct TilesKernel {
     using In = In_;
     using Codec = Codec_;
     using Params = TileParams;
-    static constexpr int threads = 256;
-    static constexpr int blocks_per_core = In::words == 4 ? 2 : 1;
-    static constexpr int tile = tile_side;
-    static constexpr int units = threads / unit;
-    static constexpr int vectors = tile * tile / 8 / threads;  // eights a thread
-    static constexpr int unit_rows = 2 * vectors;
-    static constexpr int slots = 3;
-    static constexpr int batch = 16;  // tiles that a block works out at once
-    static constexpr bool mx = scales == TileScales::run32;
     static constexpr bool exchanges = scales == TileScales::slab;
     static constexpr bool row_scales = exchanges && with_rows;  // one a row, exchanged too
-    static constexpr int reduction = mx ? 32 : tile;            // rows of the tile that share a scale
-    static constexpr int blocks_down = tile / reduction;
+    // Columns of a tile. Half as wide, four blocks wait for each other's maxima in place of two, but then rows would be
+    // written in pieces of 64 bytes.
+    static constexpr int tile = exchanges && !with_rows ? 64 : 128;
+    static constexpr int threads = 2 * tile;
+    static constexpr int across = tile / 8;      // threads of a unit beside each other
+    static constexpr int quads = unit / across;  // and above each other, four rows each
+    static constexpr int blocks_per_core = (In::words == 4 ? 2 : 1) * (256 / threads);
+    static constexpr int units = threads / unit;
+    static constexpr int vectors = tile_rows * tile / 8 / threads;  // eights a thread
+    static constexpr int unit_rows = quads * vectors;
+    static constexpr int slots = 3;
+    static constexpr int few_spans = most_spans * tile / 128;
+    static constexpr int batch = threads / 16;  // tiles that a block works out at once
+    static constexpr bool mx = scales == TileScales::run32;
+    static constexpr int reduction = mx ? 32 : tile_rows;  // rows of the tile that share a scale
+    static constexpr int blocks_down = tile_rows / reduction;
     static constexpr int rooms = exchanges ? 2 * batch : slots + 1;  // for tiles that are known
 
     struct Shared {
         // Each thread's eights of a tile, then the tile's transposed bytes.
-        Vec16 slot[slots][static_cast<u32>(vectors * In::pieces)][threads];
-        typename In::Element column_peak[units][tile];  // of a unit's rows
-        alignas(16) u32 row_peak[row_scales ? tile : 4];
-        alignas(16) float row_scale[row_scales ? tile : 4];
-        alignas(16) float column_scale[static_cast<u32>(blocks_down)][tile];
-        alignas(16) u32 unit_peak[units];  // read in wide pieces, which must not reach into what is being written
+        Vec16 slot[slots][static_cast<u32>(vectors * In::pieces)][static_cast<u32>(threads)];
+        typename In::Element column_peak[static_cast<u32>(units)][static_cast<u32>(tile)];  // of a unit's rows
+        alignas(16) u32 row_peak[static_cast<u32>(row_scales ? tile_rows : 4)];
+        alignas(16) float row_scale[static_cast<u32>(row_scales ? tile_rows : 4)];
+        alignas(16) float column_scale[static_cast<u32>(blocks_down)][static_cast<u32>(tile)];
+        alignas(16) u32
+            unit_peak[static_cast<u32>(units)];  // read in wide pieces, which must not reach into what is being written
         alignas(16) float square_scale;
         u32 ready[2];  // what those who look after counters saw
         u32 ticket;
         Tile work[static_cast<u32>(rooms)];
         PlanKernel::Shared plan;
-        alignas(16) Span span[exchanges ? few_spans : 1];  // where they fit
+        alignas(16) Span span[static_cast<u32>(exchanges ? few_spans : 1)];  // where they fit
     };
 
     template <class Thread>
@@ -111,7 +117,8 @@ private:
     OCTET_GPU static void run_together(Thread& t, const Params& p, Shared& s) {
         static_assert(slots == 3, "which is what the order below is for");
         if (p.groups + 2 <= few_spans)
-            PlanKernel::for_spans(t, p, s.plan, [&](i64 i, const Span& span) { t.store_shared(&s.span[i], span); });
+            PlanKernel::for_spans<threads>(t, p, s.plan,
+                                           [&](i64 i, const Span& span) { t.store_shared(&s.span[i], span); });
         t.barrier();
         work_out(t, p, s, 0);
         t.barrier();
@@ -119,20 +126,23 @@ private:
         for (u32 k = 0; k < 2; ++k) fetch(t, p, s, k);
         t.template await_copies<1>();
         find_peaks(t, s, 0);
+        u32* amax = amax_of(t, s, 0);
         t.barrier();
-        t.await_answer(hand_in(t, s, 0));
+        t.await_answer(hand_in(t, s, 0, amax));
         t.barrier();
         count_in(t, s, 0);
         bool known = false;  // a second visit's maxima are all there
         OCTET_ROLLED
         for (u32 k = 0; !t.load_shared(&nth(s, k).none); ++k) {
-            u32 peak = known ? load_peak(t, s, k) : 0u;
+            u32 peak = known ? load_peak(t, amax) : 0u;
+            u32* here = amax;
+            amax = amax_of(t, s, k + 1);
             if ((k + slots) % batch == 0) work_out(t, p, s, k + slots);
             fetch(t, p, s, k + 2);
             t.template await_copies<1>();
             find_peaks(t, s, k + 1);
             t.barrier();
-            const u32 answer = hand_in(t, s, k + 1);
+            const u32 answer = hand_in(t, s, k + 1, amax);
             if (!known) {
                 const Visit kind = t.load_shared(&nth(s, k).kind);
                 if (kind != Visit::first) tell(t, s, kind == Visit::only || missing(t, p, s, k) == 0);
@@ -144,7 +154,7 @@ private:
                     wait(t, p, s, k);
                     t.barrier();
                 }
-                peak = kind == Visit::only ? 0u : load_peak(t, s, k);
+                peak = kind == Visit::only ? 0u : load_peak(t, here);
             }
             Eight<In> x[static_cast<u32>(vectors)];
             landed(t, s, k, x);
@@ -170,9 +180,9 @@ private:
     };
     template <class Thread>
     OCTET_GPU static Place place_of(Thread& t) {
-        return {t.thread() / unit * unit_rows + t.thread() / 16 % 2 * 4, t.thread() % 16 * 8};
+        return {t.thread() / unit * unit_rows + t.thread() / across % quads * 4, t.thread() % across * 8};
     }
-    OCTET_GPU static constexpr int row_after(int j) { return 8 * (j / 4) + j % 4; }
+    OCTET_GPU static constexpr int row_after(int j) { return 4 * quads * (j / 4) + j % 4; }
 
     // ---- items
 
@@ -251,20 +261,22 @@ private:
         const int thread = t.thread();
         if (thread < tile) {
             u32* first = t.load_shared(&nth(s, k).column_amax);
-            return first && thread < t.load_shared(&nth(s, k).columns) ? first + thread : nullptr;
+            const i32 columns = t.load_shared(&nth(s, k).columns);
+            return first && thread < columns ? first + thread : nullptr;
         }
-        if (!row_scales || thread >= 2 * tile || thread - tile >= t.load_shared(&nth(s, k).rows)) return nullptr;
-        return t.load_shared(&nth(s, k).row_amax) + (thread - tile);
+        if (!row_scales || thread >= 2 * tile) return nullptr;
+        u32* first = t.load_shared(&nth(s, k).row_amax);
+        const i32 rows = t.load_shared(&nth(s, k).rows);
+        return thread - tile < rows ? first + (thread - tile) : nullptr;
     }
 
     // Folds the tile's maxima into those of its group. Returns the atomic's answer: who has it, is done.
     template <class Thread>
-    OCTET_GPU static u32 hand_in(Thread& t, Shared& s, u32 k) {
-        if (!t.load_shared(&nth(s, k).hands_in)) return 0;
-        u32* to = amax_of(t, s, k);
-        if (to == nullptr) return 0;
-        const int thread = t.thread();
+    OCTET_GPU static u32 hand_in(Thread& t, Shared& s, u32 k, u32* to) {
+        const u32 hands_in = t.load_shared(&nth(s, k).hands_in);
         const i32 rows = t.load_shared(&nth(s, k).rows);
+        if (!hands_in || to == nullptr) return 0;
+        const int thread = t.thread();
         return t.atomic_max(to, thread < tile
                                     ? column_peak(t, s.column_peak, thread, 0, (rows + unit_rows - 1) / unit_rows)
                                     : t.load_shared(&s.row_peak[row_scales ? thread - tile : 0]));
@@ -310,8 +322,7 @@ private:
     }
 
     template <class Thread>
-    OCTET_GPU static u32 load_peak(Thread& t, Shared& s, u32 k) {
-        const u32* from = amax_of(t, s, k);
+    OCTET_GPU static u32 load_peak(Thread& t, const u32* from) {
         return from ? t.load_fresh(from) : 0u;
     }
 
@@ -355,7 +366,14 @@ private:
         const i32 columns = t.load_shared(&nth(s, k).columns) - me.column,
                   rows = columns > 0 ? t.load_shared(&nth(s, k).rows) - me.row : 0;
         auto& to = s.slot[k % slots];
-        if (t.load_shared(&nth(s, k).wide)) {
+        const u32 wide = t.load_shared(&nth(s, k).wide);
+        if (wide == 2) {
+            OCTET_UNROLL
+            for (int j = 0; j < vectors; ++j) OCTET_UNROLL
+            for (int piece = 0; piece < In::pieces; ++piece)
+                t.copy_async(&to[j * In::pieces + piece][t.thread()],
+                             x + row_after(j) * stride + piece * (8 / In::pieces), true);
+        } else if (wide) {
             OCTET_UNROLL
             for (int j = 0; j < vectors; ++j) OCTET_UNROLL
             for (int piece = 0; piece < In::pieces; ++piece)
@@ -368,7 +386,7 @@ private:
     }
     template <class Thread>
     OCTET_GPU_RARE static void fetch_part(Thread& t, const typename In::Element* x, i64 stride, i32 rows, i32 columns,
-                                          Vec16 (*to)[threads]) {
+                                          Vec16 (*to)[static_cast<u32>(threads)]) {
         OCTET_ROLLED
         for (int j = 0; j < vectors; ++j) {
             const Eight<In> some =
@@ -400,9 +418,10 @@ private:
         OCTET_UNROLL
         for (int j = 1; j < vectors; ++j) fold(t, peaks, magnitudes_of(x[j]));
         OCTET_UNROLL
-        for (int i = 0; i < In::words; ++i)
-            peaks.word[i] = magnitude_max<In>(t, peaks.word[i], t.shuffle_xor(peaks.word[i], 16));
-        if (t.thread() % unit >= 16) return;
+        for (int i = 0; i < In::words; ++i) OCTET_UNROLL
+        for (int mask = across; mask < unit; mask *= 2)
+            peaks.word[i] = magnitude_max<In>(t, peaks.word[i], t.shuffle_xor(peaks.word[i], mask));
+        if (t.thread() % unit >= across) return;
         OCTET_UNROLL
         for (int piece = 0; piece < In::pieces; ++piece) {
             Vec16 v;
@@ -414,8 +433,8 @@ private:
 
     // f32 bits of a column's largest magnitude over the units [first, first + count).
     template <class Thread>
-    OCTET_GPU static u32 column_peak(Thread& t, const typename In::Element (*peaks)[tile], int column, int first,
-                                     int count) {
+    OCTET_GPU static u32 column_peak(Thread& t, const typename In::Element (*peaks)[static_cast<u32>(tile)], int column,
+                                     int first, int count) {
         u32 peak = 0;
         OCTET_UNROLL
         for (int u = 0; u < units; ++u) {
@@ -508,7 +527,7 @@ private:
         if (scales == TileScales::square && p.row_data == nullptr) return;
         constexpr int lanes = mx ? 4 : 16;
         const Place me = place_of(t);
-        const bool wide = t.load_shared(&nth(s, k).wide);
+        const u32 wide = t.load_shared(&nth(s, k).wide);
         const i32 rows = t.load_shared(&nth(s, k).rows) - me.row,
                   columns = t.load_shared(&nth(s, k).columns) - me.column;
         const i64 stride = p.row_data_stride[1];
@@ -533,7 +552,9 @@ private:
             }
             const Vec8 eight = encode_eight<Codec>(t, x[j], scale);
             u8* to = data + row_after(j) * stride;
-            if (inside && wide)
+            if (wide == 2)
+                t.store8(to, eight);
+            else if (inside && wide)
                 t.store8(to, eight);
             else if (inside)
                 store_row_part(t, to, eight, columns);
@@ -547,7 +568,7 @@ private:
     template <class Thread>
     OCTET_GPU static void cast_columns(Thread& t, Shared& s, u32 k, const Eight<In> (&x)[static_cast<u32>(vectors)]) {
         const Place me = place_of(t);
-        u32* words = &s.slot[k % slots][0][0].word[0] + me.column * 32;  // [128 columns][32 words of 4 rows]
+        u32* words = &s.slot[k % slots][0][0].word[0] + me.column * 32;  // [columns][32 words of 4 rows]
         const float* scale_of = &s.column_scale[me.row / reduction][me.column];
         OCTET_UNROLL
         for (int i = 0; i < 8; ++i) {
@@ -555,7 +576,7 @@ private:
             OCTET_UNROLL
             for (int half = 0; half < vectors / 4; ++half) {
                 const Eight<In>* four = x + 4 * half;
-                const int word = (me.row / 4 + 2 * half) ^ (me.column / 4);
+                const int word = (me.row / 4 + quads * half) ^ (me.column / 8 * quads);
                 t.store_shared(words + i * 32 + word,
                                t.template encode4<Codec>(four[0][i] * scale, four[1][i] * scale, four[2][i] * scale,
                                                          four[3][i] * scale));
@@ -570,19 +591,28 @@ private:
         const auto* transposed = reinterpret_cast<const Vec16(*)[8]>(&s.slot[k % slots][0][0]);
         const i64 stride = p.operand[t.load_shared(&nth(s, k).operand)].column_data_stride[1];
         u8* to = t.load_shared(&nth(s, k).column_data) + column * stride + 16 * piece;
-        const bool wide = t.load_shared(&nth(s, k).wide);
+        const u32 wide = t.load_shared(&nth(s, k).wide);
+        constexpr int step = threads / 8;
+        const auto transposed_of = [&](int i) {
+            const int turned = (column / 8 + step / 8 * i) * quads;  // words
+            const Vec16 read = t.load_shared(&transposed[column + step * i][piece ^ (turned / 4)]);
+            Vec16 v;  // the swizzle's bit 1 swaps halves
+            OCTET_UNROLL
+            for (int w = 0; w < 4; ++w) v.word[w] = turned & 2 ? read.word[w ^ 2] : read.word[w];
+            return v;
+        };
+        if (wide == 2) {
+            OCTET_UNROLL
+            for (int i = 0; i < tile / step; ++i) t.store16(to + i * step * stride, transposed_of(i));
+            return;
+        }
         const i32 columns = t.load_shared(&nth(s, k).columns) - column;
         const i32 real = t.load_shared(&nth(s, k).rows) - 16 * piece,
                   room = t.load_shared(&nth(s, k).room) - 16 * piece;
         if (room <= 0) return;
-        constexpr int step = threads / 8;
-        OCTET_UNROLL
+        OCTET_ROLLED
         for (int i = 0; i < tile / step; ++i) {
-            const int c = column / 8 + step / 8 * i;
-            const Vec16 read = t.load_shared(&transposed[column + step * i][piece ^ (c / 2)]);
-            Vec16 v;  // the swizzle's bit 1 swaps halves
-            OCTET_UNROLL
-            for (int w = 0; w < 4; ++w) v.word[w] = c & 1 ? read.word[w ^ 2] : read.word[w];
+            Vec16 v = transposed_of(i);
             if (step * i >= columns) continue;
             if (real < 16) v = first_bytes(v, real);  // padding is zero bytes, whatever zero times the scale is
             if (wide && room >= 16)

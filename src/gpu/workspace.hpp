@@ -30,7 +30,7 @@ struct WorkspaceSize {
 constexpr WorkspaceSize ranges_workspace(i64 groups) { return {groups}; }
 // Scales that stay within a tile: a list of all tiles.
 constexpr WorkspaceSize tiles_workspace(i64 groups, i64 tiles) { return {groups, tiles}; }
-// Scales that are a group's column's. columns, and tiles of 128 of them: of one tensor, or of both in a dual call.
+// Scales that are a group's column's. columns, and tiles of them: of one tensor, or of both in a dual call.
 constexpr WorkspaceSize columns_workspace(i64 groups, i64 column_tiles, i64 columns) {
     return {groups, 0, groups * column_tiles, 0, groups * columns, 0};
 }
