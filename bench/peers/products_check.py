@@ -352,7 +352,7 @@ def report(op, M, N, K, E, split, variants, reps, second_opinion):
 
 def stamp():
     smi = subprocess.run(["nvidia-smi", "--query-gpu=name,driver_version,clocks.sm,power.draw,temperature.gpu", "--format=csv,noheader"], capture_output=True, text=True).stdout.strip()
-    return dict(gpu=smi, torch=torch.__version__, cuda=torch.version.cuda, commit=os.environ.get("COMMIT", ""), date=time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()), command=" ".join(sys.argv))
+    return dict(gpu=smi, torch=torch.__version__, cuda=torch.version.cuda, commit=os.environ.get("COMMIT", ""), date=time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()), command=" ".join(os.path.basename(a) if "/" in a and a.endswith(".so") else a for a in sys.argv))
 def save():
     json.dump(dict(stamp=stamp(), rows=rows), open(os.path.join(os.environ.get("OUT", "."), "products.json"), "w"), indent=0)
 if "profile" in modes:  # a few launches for a profiler to look at
