@@ -183,14 +183,6 @@ Plan plan_ranges(Runner& runner, const Groups& groups, i64 rows, i64 alignment) 
 
 // ---- tiles
 
-// What the tile kernel is asked for, whether its groups are tokens' or experts.
-struct TileJob {
-    Format input;
-    const i32* ends = nullptr;  // null: experts of uniform_rows rows
-    i64 groups = 0, rows = 0, uniform_rows = 0, alignment = 1;
-    TileParams params{};
-};
-
 inline void count_column_tiles(TileParams& p, i32 tile_columns) {
     p.tiling.tile_columns = tile_columns;
     p.columns_in_all = p.operand[0].columns + p.operand[1].columns;
@@ -200,34 +192,26 @@ inline void count_column_tiles(TileParams& p, i32 tile_columns) {
 }
 
 template <class Kernel, class Runner>
-void launch_tiles(Runner& runner, TileJob job, bool with_rows) {
-    TileParams& p = job.params;
+void launch_tiles(Runner& runner, TileParams p) {
     count_column_tiles(p, Kernel::tile);
-    p.element_bytes = static_cast<i32>(bytes_of(job.input));
     p.row_data_aligned = starts_on(p.row_data, 8) && p.row_data_stride[0] % 8 == 0 && p.row_data_stride[1] % 8 == 0;
     Tiling& tiling = p.tiling;
     tiling.tiles = 1;
-    tiling.alignment = static_cast<u32>(job.alignment);
-    tiling.rest = with_rows && job.ends;
+    tiling.rest = Kernel::has_rows && p.ends;
     // No more blocks than there can be items.
-    const i64 row_tiles = job.ends
-                              ? ceil_div(padded_bound(job.rows, job.groups, job.alignment), tile_rows) + job.groups + 1
-                              : job.groups * std::max<i64>(1, ceil_div(job.uniform_rows, tile_rows));
+    const i64 row_tiles = p.ends ? ceil_div(padded_bound(p.rows, p.groups, tiling.alignment), tile_rows) + p.groups + 1
+                                 : p.groups * std::max<i64>(1, ceil_div(p.uniform_rows, tile_rows));
     const i64 blocks = std::clamp<i64>(2 * row_tiles * tiling.column_tiles, 1, runner.template resident<Kernel>());
     if constexpr (Kernel::exchanges) {
         tiling.exchange = tiling.empty_groups = 1;
-        tiling.row_scales = with_rows;
+        tiling.row_scales = Kernel::has_rows;
         tiling.fused_tiles = static_cast<u32>(std::min<i64>(Kernel::slots - 1, runner.tuning().fused_tiles) * blocks);
     }
-    p.ends = job.ends;
-    p.groups = job.groups;
-    p.rows = job.rows;
-    p.uniform_rows = job.uniform_rows;
     const bool few = p.groups + 2 <= Kernel::few_spans;
     if constexpr (Kernel::exchanges) {
-        const WorkspaceSize size = with_rows
-                                       ? pair_workspace(job.groups, tiling.column_tiles, p.columns_in_all, job.rows)
-                                       : columns_workspace(job.groups, tiling.column_tiles, p.columns_in_all);
+        const WorkspaceSize size = Kernel::has_rows
+                                       ? pair_workspace(p.groups, tiling.column_tiles, p.columns_in_all, p.rows)
+                                       : columns_workspace(p.groups, tiling.column_tiles, p.columns_in_all);
         place_plan(runner, p, size);
         if (few)
             runner.clear(p.plan.ticket, size.cleared_bytes());
@@ -235,7 +219,7 @@ void launch_tiles(Runner& runner, TileJob job, bool with_rows) {
             launch_plan(runner, p);
         runner.template launch_together<Kernel>(blocks, p);
     } else {
-        place_plan(runner, p, tiles_workspace(job.groups, row_tiles * tiling.column_tiles));
+        place_plan(runner, p, tiles_workspace(p.groups, row_tiles * tiling.column_tiles));
         const i64 listing = std::clamp<i64>(ceil_div(row_tiles * tiling.column_tiles, 256), 1, 264);
         if (few) {
             runner.template launch<TileListKernel<true>>(listing, p);
@@ -248,31 +232,30 @@ void launch_tiles(Runner& runner, TileJob job, bool with_rows) {
 }
 
 template <class Codec, class Runner>
-void tiles(Runner& runner, TileJob& job, TileScales scales, bool with_rows) {
-    with_input(job.input, [&](auto in) {
+void tiles(Runner& runner, Format input, TileParams& p, TileScales scales, bool with_rows) {
+    p.element_bytes = static_cast<i32>(bytes_of(input));
+    with_input(input, [&](auto in) {
         using In = typename decltype(in)::type;
         switch (scales) {
             case TileScales::slab:
                 if (with_rows)
-                    launch_tiles<TilesKernel<In, Codec, TileScales::slab, true>>(runner, job, true);
+                    launch_tiles<TilesKernel<In, Codec, TileScales::slab, true>>(runner, p);
                 else
-                    launch_tiles<TilesKernel<In, Codec, TileScales::slab, false>>(runner, job, false);
+                    launch_tiles<TilesKernel<In, Codec, TileScales::slab, false>>(runner, p);
                 break;
             case TileScales::run128:
                 if (with_rows)
-                    launch_tiles<TilesKernel<In, Codec, TileScales::run128, true>>(runner, job, true);
+                    launch_tiles<TilesKernel<In, Codec, TileScales::run128, true>>(runner, p);
                 else
-                    launch_tiles<TilesKernel<In, Codec, TileScales::run128, false>>(runner, job, false);
+                    launch_tiles<TilesKernel<In, Codec, TileScales::run128, false>>(runner, p);
                 break;
             case TileScales::run32:
                 if (with_rows)
-                    launch_tiles<TilesKernel<In, Codec, TileScales::run32, true>>(runner, job, true);
+                    launch_tiles<TilesKernel<In, Codec, TileScales::run32, true>>(runner, p);
                 else
-                    launch_tiles<TilesKernel<In, Codec, TileScales::run32, false>>(runner, job, false);
+                    launch_tiles<TilesKernel<In, Codec, TileScales::run32, false>>(runner, p);
                 break;
-            case TileScales::square:
-                launch_tiles<TilesKernel<In, Codec, TileScales::square, true>>(runner, job, true);
-                break;
+            case TileScales::square: launch_tiles<TilesKernel<In, Codec, TileScales::square, true>>(runner, p); break;
         }
     });
 }
@@ -300,16 +283,15 @@ inline void set_token_columns(TileOperand& o, const QuantizedView& out, i64 alig
     o.column_scale = options.scaling == Scaling::rowwise ? scale_out(out, 0, 1, -1) : scale_out(out, -1, 0, 1);
 }
 
-inline TileJob token_job(const ConstTensorView& x, const Groups& groups, i64 alignment,
-                         const QuantizeOptions& options) {
-    TileJob job;
-    job.input = x.format;
-    job.ends = groups.ends;
-    job.groups = groups.count;
-    job.rows = x.size(0);
-    job.alignment = alignment;
-    job.params.rule = rule_of(options);
-    return job;
+inline TileParams of_tokens(const ConstTensorView& x, const Groups& groups, i64 alignment,
+                            const QuantizeOptions& options) {
+    TileParams p{};
+    p.ends = groups.ends;
+    p.groups = groups.count;
+    p.rows = x.size(0);
+    p.tiling.alignment = static_cast<u32>(alignment);
+    p.rule = rule_of(options);
+    return p;
 }
 
 }  // namespace detail
@@ -323,26 +305,26 @@ void quantize_rows(Runner& runner, ConstTensorView x, const QuantizeOptions& opt
 template <class Codec, class Runner>
 void quantize_columns(Runner& runner, ConstTensorView x0, ConstTensorView x1, Groups groups, i64 alignment,
                       const QuantizeOptions& options, QuantizedView out0, QuantizedView out1) {
-    detail::TileJob job = detail::token_job(x0, groups, alignment, options);
-    detail::set_input(job.params.operand[0], x0);
-    detail::set_token_columns(job.params.operand[0], out0, alignment, options);
+    TileParams p = detail::of_tokens(x0, groups, alignment, options);
+    detail::set_input(p.operand[0], x0);
+    detail::set_token_columns(p.operand[0], out0, alignment, options);
     if (x1.rank() == 2) {
-        detail::set_input(job.params.operand[1], x1);
-        detail::set_token_columns(job.params.operand[1], out1, alignment, options);
+        detail::set_input(p.operand[1], x1);
+        detail::set_token_columns(p.operand[1], out1, alignment, options);
     }
-    detail::tiles<Codec>(runner, job, detail::scales_of(options.scaling), false);
+    detail::tiles<Codec>(runner, x0.format, p, detail::scales_of(options.scaling), false);
 }
 
 template <class Codec, class Runner>
 void quantize_pair(Runner& runner, ConstTensorView x, Groups groups, i64 alignment, const QuantizeOptions& options,
                    QuantizedView rows, QuantizedView columns) {
-    detail::TileJob job = detail::token_job(x, groups, alignment, options);
-    detail::set_input(job.params.operand[0], x);
-    detail::set_token_columns(job.params.operand[0], columns, alignment, options);
-    job.params.row_data = static_cast<u8*>(rows.data.data);
-    job.params.row_data_stride[1] = rows.data.stride(0);
-    job.params.row_scale = detail::scale_out(rows, -1, 0, options.scaling == Scaling::rowwise ? -1 : 1);
-    detail::tiles<Codec>(runner, job, detail::scales_of(options.scaling), true);
+    TileParams p = detail::of_tokens(x, groups, alignment, options);
+    detail::set_input(p.operand[0], x);
+    detail::set_token_columns(p.operand[0], columns, alignment, options);
+    p.row_data = static_cast<u8*>(rows.data.data);
+    p.row_data_stride[1] = rows.data.stride(0);
+    p.row_scale = detail::scale_out(rows, -1, 0, options.scaling == Scaling::rowwise ? -1 : 1);
+    detail::tiles<Codec>(runner, x.format, p, detail::scales_of(options.scaling), true);
 }
 
 template <class Codec, class Runner>
@@ -392,12 +374,11 @@ void quantize_weights(Runner& runner, ConstTensorView w, const QuantizeOptions& 
     if (has_k && !has_n && !square) return detail::rows<Codec>(runner, w, options, along_k);
 
     const int inner = options.scaling == Scaling::rowwise ? -1 : 2;
-    detail::TileJob job;
-    job.input = w.format;
-    job.groups = w.size(0);
-    job.uniform_rows = w.size(1);
-    job.rows = w.size(0) * w.size(1);
-    TileParams& p = job.params;
+    TileParams p{};
+    p.groups = w.size(0);
+    p.uniform_rows = w.size(1);
+    p.rows = w.size(0) * w.size(1);
+    p.tiling.alignment = 1;
     p.rule = detail::rule_of(options);
     detail::set_input(p.operand[0], w);
     if (has_n) {
@@ -415,7 +396,7 @@ void quantize_weights(Runner& runner, ConstTensorView w, const QuantizeOptions& 
         p.row_data_stride[1] = along_k.data.stride(1);
         p.row_scale = detail::scale_out(along_k, 0, 1, inner);
     }
-    detail::tiles<Codec>(runner, job, square ? TileScales::square : detail::scales_of(options.scaling), has_k);
+    detail::tiles<Codec>(runner, w.format, p, square ? TileScales::square : detail::scales_of(options.scaling), has_k);
 }
 
 }  // namespace octet::gpu

@@ -36,6 +36,7 @@ struct TilesKernel {
     using In = In_;
     using Codec = Codec_;
     using Params = TileParams;
+    static constexpr bool has_rows = with_rows;
     static constexpr bool exchanges = scales == TileScales::slab;
     static constexpr bool row_scales = exchanges && with_rows;  // one a row, exchanged too
     // Columns of a tile. Half as wide, four blocks wait for each other's maxima in place of two, but then rows would be
