@@ -174,6 +174,17 @@ OCTET_GPU Vec8 encode_eight(Thread& t, const Eight<In>& x, float scale) {
     return out;
 }
 
+// The first `count` bytes of a Vec8 or Vec16; the others become zero.
+template <class Vec>
+OCTET_GPU Vec first_bytes(Vec v, i32 count) {
+    OCTET_UNROLL
+    for (int w = 0; w < static_cast<int>(sizeof(Vec) / 4); ++w) {
+        const i32 bytes = count - 4 * w;
+        v.word[w] = bytes >= 4 ? v.word[w] : bytes <= 0 ? 0u : v.word[w] & (0xFFFFFFFFu >> (32 - 8 * bytes));
+    }
+    return v;
+}
+
 // Eight bytes to `to`: at once where it is aligned and all are wanted, else the first `count` one by one.
 template <class Thread>
 OCTET_GPU void store_eight(Thread& t, u8* to, const Vec8& v, i32 count) {

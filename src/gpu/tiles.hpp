@@ -622,14 +622,6 @@ private:
                 store_column_part(t, to + i * step * stride, v, room);
         }
     }
-    OCTET_GPU static Vec16 first_bytes(Vec16 v, i32 count) {
-        OCTET_UNROLL
-        for (int w = 0; w < 4; ++w) {
-            const i32 bytes = count - 4 * w;
-            v.word[w] = bytes >= 4 ? v.word[w] : bytes <= 0 ? 0u : v.word[w] & (0xFFFFFFFFu >> (32 - 8 * bytes));
-        }
-        return v;
-    }
     template <class Thread>
     OCTET_GPU_RARE static void store_column_part(Thread& t, u8* to, Vec16 v, i32 room) {
         for (int b = 0; b < 16 && b < room; ++b) {

@@ -266,14 +266,6 @@ private:
         if (ragged) v = first_bytes(v, a.rows - token);
         t.store8(to + token, v);
     }
-    OCTET_GPU static Vec8 first_bytes(Vec8 v, i32 count) {
-        OCTET_UNROLL
-        for (int w = 0; w < 2; ++w) {
-            const i32 bytes = count - 4 * w;
-            v.word[w] = bytes >= 4 ? v.word[w] : bytes <= 0 ? 0u : v.word[w] & (0xFFFFFFFFu >> (32 - 8 * bytes));
-        }
-        return v;
-    }
 
     template <class Thread>
     OCTET_GPU static void cast_blocks(Thread& t, const Params& p, const Segment& a, i32 token, int me,
