@@ -418,7 +418,7 @@ OpCase random_case(const std::string& op, Random& random) {
 }
 
 std::int64_t first_difference(const Tensor& a, const Tensor& b) {
-    if (std::memcmp(a.as<std::uint8_t>(), b.as<std::uint8_t>(), a.bytes()) == 0) return -1;
+    if (a.elements() == 0 || std::memcmp(a.as<std::uint8_t>(), b.as<std::uint8_t>(), a.bytes()) == 0) return -1;
     const std::int64_t size = bytes_of(a.format());
     for (std::int64_t i = 0; i < a.elements(); ++i)
         if (!same_element(a.format(), a.as<std::uint8_t>() + i * size, b.as<std::uint8_t>() + i * size)) return i;
