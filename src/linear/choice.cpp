@@ -16,11 +16,11 @@ const StepRates sm90_rates = {
     .blockwise = 1150,
     .mx = 640,
     .rows = 0.93,
-    .columns = 0.66,
-    .pair = 0.60,
+    .columns = 0.71,
+    .pair = 0.62,
     .weights_along_k = 0.93,
-    .weights_along_n = 0.74,
-    .weights_both = 0.63,
+    .weights_along_n = 0.78,
+    .weights_both = 0.65,
     .launch_us = 3,
 };
 
