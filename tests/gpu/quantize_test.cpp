@@ -404,6 +404,30 @@ TEST_P(GpuLongRows, EqualTheReference) {
 
 INSTANTIATE_TEST_SUITE_P(All, GpuLongRows, testing::Values(2056, 5120, 8192, 9000, 16400));
 
+// Teams of every width, and tokens that their registers do not hold.
+class GpuLongGroups : public testing::TestWithParam<std::int64_t> {};
+
+TEST_P(GpuLongGroups, EqualTheReference) {
+    for (const int width : {32, 64})
+        for (const int short_groups : {0, 1 << 20})   // eights a thread: 8, 4
+            for (const std::int64_t past : {0, 5}) {  // tokens past whole eights
+                Case c(static_cast<std::uint64_t>(GetParam()), width, Scaling::rowwise);
+                c.input = Format::bf16;
+                c.options.scale_rounding = past ? ScaleRounding::exact : ScaleRounding::power_of_two;
+                c.gap = 0;
+                c.alignment = 16;
+                c.k = 3;
+                c.ends = {static_cast<std::int32_t>(GetParam() + past)};
+                c.m = GetParam() + 16;  // the last ones are nobody's
+                QuantizerTuning tuning;
+                tuning.short_groups = short_groups;
+                c.runner = EmulatorRunner(width, 3, tuning);
+                check_transposed(c);
+            }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, GpuLongGroups, testing::Values(104, 248, 504, 1016, 2040, 4096, 8200, 16400));
+
 // As many tiles that share maxima as fit, and one more: the last fused ones, and the first split ones.
 TEST(GpuSlabs, FusedAndSplit) {
     for (const std::int64_t blocks : {1, 3, 8})
