@@ -193,7 +193,7 @@ inline void count_column_tiles(TileParams& p, i32 tile_columns) {
 
 template <class Kernel, class Runner>
 void launch_tiles(Runner& runner, TileParams p) {
-    count_column_tiles(p, Kernel::tile);
+    count_column_tiles(p, Kernel::tile_columns);
     p.row_data_aligned = starts_on(p.row_data, 8) && p.row_data_stride[0] % 8 == 0 && p.row_data_stride[1] % 8 == 0;
     Tiling& tiling = p.tiling;
     tiling.tiles = 1;

@@ -39,18 +39,18 @@ struct TilesKernel {
     static constexpr bool has_rows = with_rows;
     static constexpr bool exchanges = scales == TileScales::slab;
     static constexpr bool row_scales = exchanges && with_rows;  // one a row, exchanged too
-    // Columns of a tile. Half as wide, four blocks wait for each other's maxima in place of two, but then rows would be
-    // written in pieces of 64 bytes.
-    static constexpr int tile = exchanges && !with_rows ? 64 : 128;
-    static constexpr int threads = 2 * tile;
-    static constexpr int across = tile / 8;      // threads of a unit beside each other
-    static constexpr int quads = unit / across;  // and above each other, four rows each
+    // Narrow tiles let twice as many blocks wait for each other's maxima; with rows they would be written in pieces of
+    // 64 bytes, which costs more than that gives.
+    static constexpr int tile_columns = exchanges && !with_rows ? 64 : 128;
+    static constexpr int threads = 2 * tile_columns;
+    static constexpr int across = tile_columns / 8;  // threads of a unit beside each other
+    static constexpr int quads = unit / across;      // and above each other, four rows each
     static constexpr int blocks_per_core = (In::words == 4 ? 2 : 1) * (256 / threads);
     static constexpr int units = threads / unit;
-    static constexpr int vectors = tile_rows * tile / 8 / threads;  // eights a thread
+    static constexpr int vectors = tile_rows * tile_columns / 8 / threads;  // eights a thread
     static constexpr int unit_rows = quads * vectors;
     static constexpr int slots = 3;
-    static constexpr int few_spans = most_spans * tile / 128;
+    static constexpr int few_spans = most_spans * tile_columns / 128;
     static constexpr int batch = threads / 16;  // tiles that a block works out at once
     static constexpr bool mx = scales == TileScales::run32;
     static constexpr int reduction = mx ? 32 : tile_rows;  // rows of the tile that share a scale
@@ -60,12 +60,12 @@ struct TilesKernel {
     struct Shared {
         // Each thread's eights of a tile, then the tile's transposed bytes.
         Vec16 slot[slots][static_cast<u32>(vectors * In::pieces)][static_cast<u32>(threads)];
-        typename In::Element column_peak[static_cast<u32>(units)][static_cast<u32>(tile)];  // of a unit's rows
+        typename In::Element column_peak[static_cast<u32>(units)][static_cast<u32>(tile_columns)];  // of a unit's rows
         alignas(16) u32 row_peak[static_cast<u32>(row_scales ? tile_rows : 4)];
         alignas(16) float row_scale[static_cast<u32>(row_scales ? tile_rows : 4)];
-        alignas(16) float column_scale[static_cast<u32>(blocks_down)][static_cast<u32>(tile)];
-        alignas(16) u32
-            unit_peak[static_cast<u32>(units)];  // read in wide pieces, which must not reach into what is being written
+        alignas(16) float column_scale[static_cast<u32>(blocks_down)][static_cast<u32>(tile_columns)];
+        // Read in wide pieces, which must not reach into what is being written.
+        alignas(16) u32 unit_peak[static_cast<u32>(units)];
         alignas(16) float square_scale;
         u32 ready[2];  // what those who look after counters saw
         u32 ticket;
@@ -260,15 +260,15 @@ private:
     template <class Thread>
     OCTET_GPU static u32* amax_of(Thread& t, Shared& s, u32 k) {
         const int thread = t.thread();
-        if (thread < tile) {
+        if (thread < tile_columns) {
             u32* first = t.load_shared(&nth(s, k).column_amax);
             const i32 columns = t.load_shared(&nth(s, k).columns);
             return first && thread < columns ? first + thread : nullptr;
         }
-        if (!row_scales || thread >= 2 * tile) return nullptr;
+        if (!row_scales || thread >= 2 * tile_columns) return nullptr;
         u32* first = t.load_shared(&nth(s, k).row_amax);
         const i32 rows = t.load_shared(&nth(s, k).rows);
-        return thread - tile < rows ? first + (thread - tile) : nullptr;
+        return thread - tile_columns < rows ? first + (thread - tile_columns) : nullptr;
     }
 
     // Folds the tile's maxima into those of its group. Returns the atomic's answer: who has it, is done.
@@ -278,16 +278,16 @@ private:
         const i32 rows = t.load_shared(&nth(s, k).rows);
         if (!hands_in || to == nullptr) return 0;
         const int thread = t.thread();
-        return t.atomic_max(to, thread < tile
+        return t.atomic_max(to, thread < tile_columns
                                     ? column_peak(t, s.column_peak, thread, 0, (rows + unit_rows - 1) / unit_rows)
-                                    : t.load_shared(&s.row_peak[row_scales ? thread - tile : 0]));
+                                    : t.load_shared(&s.row_peak[row_scales ? thread - tile_columns : 0]));
     }
 
     // The counter that a thread looks after, or null.
     template <class Thread>
     OCTET_GPU static u32* counter_of(Thread& t, Shared& s, u32 k) {
         if (t.thread() == 0) return t.load_shared(&nth(s, k).column_counter);
-        if (row_scales && t.thread() == tile) return t.load_shared(&nth(s, k).row_counter);
+        if (row_scales && t.thread() == tile_columns) return t.load_shared(&nth(s, k).row_counter);
         return nullptr;
     }
     template <class Thread>
@@ -315,7 +315,8 @@ private:
     // From those who look after counters to all, with a barrier between.
     template <class Thread>
     OCTET_GPU static void tell(Thread& t, Shared& s, bool ready) {
-        if (t.thread() % tile == 0 && t.thread() <= tile) t.store_shared(&s.ready[t.thread() / tile], ready ? 1u : 0u);
+        if (t.thread() % tile_columns == 0 && t.thread() <= tile_columns)
+            t.store_shared(&s.ready[t.thread() / tile_columns], ready ? 1u : 0u);
     }
     template <class Thread>
     OCTET_GPU static bool told(Thread& t, Shared& s) {
@@ -330,22 +331,22 @@ private:
     template <class Thread>
     OCTET_GPU static void scale_slabs(Thread& t, const Params& p, Shared& s, u32 k, u32 peak) {
         const int thread = t.thread();
-        if (thread >= (row_scales ? 2 : 1) * tile) return;
+        if (thread >= (row_scales ? 2 : 1) * tile_columns) return;
         const float scale = scale_of_bits<Codec>(peak, p.rule.rounding);
-        if (thread < tile)
+        if (thread < tile_columns)
             t.store_shared(&s.column_scale[0][thread], scale);
         else
-            t.store_shared(&s.row_scale[row_scales ? thread - tile : 0], scale);
+            t.store_shared(&s.row_scale[row_scales ? thread - tile_columns : 0], scale);
         if (t.load_shared(&nth(s, k).row0) != 0 && t.load_shared(&nth(s, k).column0) != 0) return;
         store_slab_scale(t, p, t.borrow_shared(&nth(s, k)), thread, scale);
     }
     template <class Thread>
     OCTET_GPU static void store_slab_scale(Thread& t, const Params& p, const Tile& at, int thread, float scale) {
-        if (thread < tile) {
+        if (thread < tile_columns) {
             if (at.row0 == 0 && at.has_columns && thread < at.columns)
                 store_scale(t, p.operand[at.operand].column_scale, scale, at.group, at.column0 + thread, 0);
-        } else if (at.column0 == 0 && thread - tile < at.rows) {
-            store_scale(t, p.row_scale, scale, at.group, at.row + thread - tile, 0);
+        } else if (at.column0 == 0 && thread - tile_columns < at.rows) {
+            store_scale(t, p.row_scale, scale, at.group, at.row + thread - tile_columns, 0);
         }
     }
 
@@ -434,8 +435,8 @@ private:
 
     // f32 bits of a column's largest magnitude over the units [first, first + count).
     template <class Thread>
-    OCTET_GPU static u32 column_peak(Thread& t, const typename In::Element (*peaks)[static_cast<u32>(tile)], int column,
-                                     int first, int count) {
+    OCTET_GPU static u32 column_peak(Thread& t, const typename In::Element (*peaks)[static_cast<u32>(tile_columns)],
+                                     int column, int first, int count) {
         u32 peak = 0;
         OCTET_UNROLL
         for (int u = 0; u < units; ++u) {
@@ -457,7 +458,7 @@ private:
         } else {
             find_column_peaks(t, s, x);
             t.barrier();
-            if (t.thread() < tile) scale_columns(t, p, s, o, at);
+            if (t.thread() < tile_columns) scale_columns(t, p, s, o, at);
         }
     }
 
@@ -468,7 +469,7 @@ private:
         u32 codes = 0;  // mx: the tile's four of a column, one store where they lie together
         const i64 first =
             mx ? place(o.column_scale.scale_stride, at.group, at.column0 + column, at.padded_row / 32) : 0;
-        const bool together = mx && o.column_scale.scale_stride[2] == 1 && at.room >= tile &&
+        const bool together = mx && o.column_scale.scale_stride[2] == 1 && at.room >= tile_rows &&
                               (reinterpret_cast<u64>(o.column_scale.mx) + static_cast<u64>(first)) % 4 == 0;
         OCTET_ROLLED
         for (int block = 0; block < blocks_down; ++block) {
@@ -502,7 +503,7 @@ private:
         t.barrier();
         OCTET_UNROLL
         for (int u = 0; u < units; ++u) peak = magnitude_max<In>(t, peak, t.load_shared(&s.unit_peak[u]));
-        const i32 down = at.row0 / tile, across = at.column0 / tile;
+        const i32 down = at.row0 / tile_rows, across = at.column0 / tile_columns;
         const float scale = make_scale<Codec, false>(t, f32_bits_of<In>(peak), p.rule, p.row_scale,
                                                      t.thread() == 0 && p.row_data != nullptr, at.group, down, across);
         if (t.thread() == 0) {
@@ -604,7 +605,7 @@ private:
         };
         if (wide == 2) {
             OCTET_UNROLL
-            for (int i = 0; i < tile / step; ++i) t.store16(to + i * step * stride, transposed_of(i));
+            for (int i = 0; i < tile_columns / step; ++i) t.store16(to + i * step * stride, transposed_of(i));
             return;
         }
         const i32 columns = t.load_shared(&nth(s, k).columns) - column;
@@ -612,7 +613,7 @@ private:
                   room = t.load_shared(&nth(s, k).room) - 16 * piece;
         if (room <= 0) return;
         OCTET_ROLLED
-        for (int i = 0; i < tile / step; ++i) {
+        for (int i = 0; i < tile_columns / step; ++i) {
             Vec16 v = transposed_of(i);
             if (step * i >= columns) continue;
             if (real < 16) v = first_bytes(v, real);  // padding is zero bytes, whatever zero times the scale is

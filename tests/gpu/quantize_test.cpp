@@ -426,7 +426,7 @@ TEST_P(GpuLongGroups, EqualTheReference) {
             }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, GpuLongGroups, testing::Values(104, 248, 504, 1016, 2040, 4096, 8200, 16400));
+INSTANTIATE_TEST_SUITE_P(All, GpuLongGroups, testing::Values(104, 248, 504, 1016, 2040, 4096, 12304, 16400));
 
 // As many tiles that share maxima as fit, and one more: the last fused ones, and the first split ones.
 TEST(GpuSlabs, FusedAndSplit) {
