@@ -321,7 +321,7 @@ OCTET_API octet_status octet_operand_create_quantized(const octet_quantized* val
 OCTET_API void octet_operand_destroy(octet_operand* operand);
 
 /* Options and their values, the default first; NULL wherever they are taken means the defaults.
- *   update         overwrite | add (into an f32 output)
+ *   update         overwrite | add (into an f32 output; forward and dgrad into bf16 too, rounded before it is added)
  *   accumulation   promoted | fast
  */
 typedef struct octet_product_options octet_product_options;

@@ -36,7 +36,8 @@ struct Operand {
     }
 };
 
-enum class Update : std::uint8_t { overwrite, add };  // add: into an f32 output
+// add: into an f32 output; a product of tokens into bf16 too, rounded before it is added.
+enum class Update : std::uint8_t { overwrite, add };
 
 struct ProductOptions {
     Update update = Update::overwrite;

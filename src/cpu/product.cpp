@@ -64,7 +64,9 @@ struct Scratch {
 void finish_row(const float* sums, std::int64_t count, float left, const float* right, Format format, Update update,
                 void* out) {
     const ProductRows& kernels = product_rows();
-    if (format == Format::bf16) {
+    if (format == Format::bf16 && update == Update::add) {
+        kernels.finish_add_bf16(sums, count, left, right, static_cast<std::uint16_t*>(out));
+    } else if (format == Format::bf16) {
         kernels.finish_bf16(sums, count, left, right, static_cast<std::uint16_t*>(out));
     } else if (update == Update::add) {
         kernels.finish_add(sums, count, left, right, static_cast<float*>(out));

@@ -66,6 +66,10 @@ template <class Codec>
     return static_cast<std::uint16_t>((bits & 0x7FFFFFFFu) > 0x7F800000u ? quiet : rounded);
 }
 
+[[gnu::always_inline]] inline float value_of(std::uint16_t bf16) {
+    return std::bit_cast<float>(static_cast<std::uint32_t>(bf16) << 16);
+}
+
 template <class Put>
 [[gnu::always_inline]] inline void finish(const float* sums, std::int64_t count, float left, const float* right,
                                           Put put) {
@@ -77,36 +81,44 @@ template <class Put>
 }
 
 // One set of kernels per instruction set: the bodies above are inlined into functions compiled for it.
-#define OCTET_PRODUCT_ROWS(set, attribute)                                                                             \
-    namespace set {                                                                                                    \
-    attribute void decode_e4m3(const void* in, std::int64_t count, std::int64_t block, const float* by, float* out) {  \
-        decode_fp8<E4M3>(in, count, block, by, out);                                                                   \
-    }                                                                                                                  \
-    attribute void decode_e4m3fnuz(const void* in, std::int64_t count, std::int64_t block, const float* by,            \
-                                   float* out) {                                                                       \
-        decode_fp8<E4M3Fnuz>(in, count, block, by, out);                                                               \
-    }                                                                                                                  \
-    attribute void decode_e5m2(const void* in, std::int64_t count, std::int64_t block, const float* by, float* out) {  \
-        decode_fp8<E5M2>(in, count, block, by, out);                                                                   \
-    }                                                                                                                  \
-    attribute void decode_half(const void* in, std::int64_t count, std::int64_t, const float*, float* out) {           \
-        decode_bf16(in, count, out);                                                                                   \
-    }                                                                                                                  \
-    attribute void decode_single(const void* in, std::int64_t count, std::int64_t, const float*, float* out) {         \
-        copy_f32(in, count, out);                                                                                      \
-    }                                                                                                                  \
-    attribute void finish_f32(const float* sums, std::int64_t count, float left, const float* right, float* out) {     \
-        finish(sums, count, left, right, [out](std::int64_t j, float v) { out[j] = v; });                              \
-    }                                                                                                                  \
-    attribute void finish_bf16(const float* sums, std::int64_t count, float left, const float* right,                  \
-                               std::uint16_t* out) {                                                                   \
-        finish(sums, count, left, right, [out](std::int64_t j, float v) { out[j] = round_bf16(v); });                  \
-    }                                                                                                                  \
-    attribute void finish_add(const float* sums, std::int64_t count, float left, const float* right, float* out) {     \
-        finish(sums, count, left, right, [out](std::int64_t j, float v) { out[j] += v; });                             \
-    }                                                                                                                  \
-    constexpr ProductRows kernels{                                                                                     \
-        {decode_single, decode_half, decode_e4m3, decode_e4m3fnuz, decode_e5m2}, finish_f32, finish_bf16, finish_add}; \
+#define OCTET_PRODUCT_ROWS(set, attribute)                                                                            \
+    namespace set {                                                                                                   \
+    attribute void decode_e4m3(const void* in, std::int64_t count, std::int64_t block, const float* by, float* out) { \
+        decode_fp8<E4M3>(in, count, block, by, out);                                                                  \
+    }                                                                                                                 \
+    attribute void decode_e4m3fnuz(const void* in, std::int64_t count, std::int64_t block, const float* by,           \
+                                   float* out) {                                                                      \
+        decode_fp8<E4M3Fnuz>(in, count, block, by, out);                                                              \
+    }                                                                                                                 \
+    attribute void decode_e5m2(const void* in, std::int64_t count, std::int64_t block, const float* by, float* out) { \
+        decode_fp8<E5M2>(in, count, block, by, out);                                                                  \
+    }                                                                                                                 \
+    attribute void decode_half(const void* in, std::int64_t count, std::int64_t, const float*, float* out) {          \
+        decode_bf16(in, count, out);                                                                                  \
+    }                                                                                                                 \
+    attribute void decode_single(const void* in, std::int64_t count, std::int64_t, const float*, float* out) {        \
+        copy_f32(in, count, out);                                                                                     \
+    }                                                                                                                 \
+    attribute void finish_f32(const float* sums, std::int64_t count, float left, const float* right, float* out) {    \
+        finish(sums, count, left, right, [out](std::int64_t j, float v) { out[j] = v; });                             \
+    }                                                                                                                 \
+    attribute void finish_bf16(const float* sums, std::int64_t count, float left, const float* right,                 \
+                               std::uint16_t* out) {                                                                  \
+        finish(sums, count, left, right, [out](std::int64_t j, float v) { out[j] = round_bf16(v); });                 \
+    }                                                                                                                 \
+    attribute void finish_add(const float* sums, std::int64_t count, float left, const float* right, float* out) {    \
+        finish(sums, count, left, right, [out](std::int64_t j, float v) { out[j] += v; });                            \
+    }                                                                                                                 \
+    attribute void finish_add_bf16(const float* sums, std::int64_t count, float left, const float* right,             \
+                                   std::uint16_t* out) {                                                              \
+        finish(sums, count, left, right,                                                                              \
+               [out](std::int64_t j, float v) { out[j] = round_bf16(value_of(out[j]) + value_of(round_bf16(v))); });  \
+    }                                                                                                                 \
+    constexpr ProductRows kernels{{decode_single, decode_half, decode_e4m3, decode_e4m3fnuz, decode_e5m2},            \
+                                  finish_f32,                                                                         \
+                                  finish_bf16,                                                                        \
+                                  finish_add,                                                                         \
+                                  finish_add_bf16};                                                                   \
     }
 
 OCTET_PRODUCT_ROWS(baseline, )

@@ -20,6 +20,7 @@ struct ProductRows {
     void (*finish_f32)(const float* sums, std::int64_t count, float left, const float* right, float* out);
     void (*finish_bf16)(const float* sums, std::int64_t count, float left, const float* right, std::uint16_t* out);
     void (*finish_add)(const float* sums, std::int64_t count, float left, const float* right, float* out);
+    void (*finish_add_bf16)(const float* sums, std::int64_t count, float left, const float* right, std::uint16_t* out);
 
     Decode decode_of(Format format) const { return decode[static_cast<int>(format)]; }
 };

@@ -11,7 +11,7 @@ namespace octet::cuda {
 namespace {
 
 ProductOutput output_of(const TensorView& out, Update update) {
-    if (out.format == Format::bf16) return ProductOutput::bf16;
+    if (out.format == Format::bf16) return update == Update::add ? ProductOutput::add_bf16 : ProductOutput::bf16;
     return update == Update::add ? ProductOutput::add_f32 : ProductOutput::f32;
 }
 
@@ -89,9 +89,11 @@ GenericOperand generic_operand(const Operand& x, std::int64_t group_stride, std:
 
 void set_output(GenericProduct& product, const TensorView& out, Update update) {
     product.out = out.data;
-    product.output = out.format == Format::bf16 ? GenericOutput::bf16
-                     : update == Update::add    ? GenericOutput::add_f32
-                                                : GenericOutput::f32;
+    const bool add = update == Update::add;
+    if (out.format == Format::bf16)
+        product.output = add ? GenericOutput::add_bf16 : GenericOutput::bf16;
+    else
+        product.output = add ? GenericOutput::add_f32 : GenericOutput::f32;
     product.out_row_stride = out.stride(out.rank() - 2);
     if (out.rank() == 3) product.out_group_stride = out.stride(0);
 }
@@ -168,7 +170,9 @@ std::optional<TokenGroupedProduct> hopper_rows(const Operand& x, const Operand& 
     // Plain dgrad comes with the weights of forward, their two feature axes exchanged.
     const bool across = !weights.extents.contiguous() && weights.stride(1) == 1 && weights.stride(2) == n &&
                         (weights.size(0) < 2 || weights.stride(0) == n * k);
-    const bool fits = recipe && options.update == Update::overwrite && x.data().extents.contiguous() &&
+    const bool adds = options.update == Update::add;
+    const bool can_add = y.format == Format::bf16 && x.quantized() && x.scaling != Scaling::mx;
+    const bool fits = recipe && (!adds || can_add) && x.data().extents.contiguous() &&
                       (weights.extents.contiguous() || (across && *recipe == ProductRecipe::bf16)) &&
                       y.extents.contiguous() && scales_fit(x) && (!w.quantized() || scales_of(w).extents.contiguous());
     if (!fits) return std::nullopt;

@@ -76,8 +76,6 @@ void check_output(const char* what, const TensorView& out, const ProductOptions&
     check::same_device("the operands", device, what, out.device);
     require(options.update == Update::overwrite || options.update == Update::add, "update is ",
             static_cast<int>(options.update), ", expected overwrite or add");
-    require(options.update == Update::overwrite || out.format == Format::f32, what, " is ", name(out.format),
-            ", and adding into it would round at every addition; expected f32");
 }
 
 void check_disjoint(const char* left, const Operand& x, const char* right, const Operand& y, const Groups& groups,
@@ -196,6 +194,8 @@ void grouped_wgrad(const Operand& dy, const Operand& a, Groups groups, std::int6
     check::not_empty("dy", dy.data(), {feature_axis});
     check::not_empty("a", a.data(), {feature_axis});
     check_output("dw", dw, options, device, {groups.count, dy.data().size(feature_axis), a.data().size(feature_axis)});
+    require(options.update == Update::overwrite || dw.format == Format::f32, "dw is ", name(dw.format),
+            ", and gradients that are summed over many steps would be rounded at each; expected f32");
     if (dy.quantized()) {
         check::groups(groups, dy.data().size(1), device);
         for (const auto& [what, x] : {std::pair<const char*, const Operand*>{"dy", &dy}, {"a", &a}}) {

@@ -21,7 +21,9 @@ float round_to_odd(double value) {
 
 void write(const TensorView& out, double value, Update update, std::int64_t i, std::int64_t j) {
     if (out.format == Format::bf16) {
-        at<std::uint16_t>(out, i, j) = BF16::encode(round_to_odd(value));
+        std::uint16_t& place = at<std::uint16_t>(out, i, j);
+        const std::uint16_t rounded = BF16::encode(round_to_odd(value));
+        place = update == Update::add ? BF16::encode(BF16::decode(place) + BF16::decode(rounded)) : rounded;
     } else {
         const double before = update == Update::add ? static_cast<double>(at<float>(out, i, j)) : 0.0;
         at<float>(out, i, j) = static_cast<float>(before + value);

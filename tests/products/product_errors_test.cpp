@@ -79,9 +79,10 @@ TEST_F(ProductErrors, FormatsAndScalings) {
     refuses([&] { grouped_forward(Operand(plain_with_scales, Scaling::rowwise), wk.operand(), groups, y); }, {"bf16"});
     const Tensor bytes = make_poisoned(Format::e8m0, {30, 40});
     refuses([&] { grouped_forward(bytes.view(), w.view(), groups, y); }, {"e8m0"});
-    Tensor y8 = make_poisoned(Format::e4m3, {30, 20}), half = make_poisoned(Format::bf16, {30, 20});
+    Tensor y8 = make_poisoned(Format::e4m3, {30, 20}), half = make_poisoned(Format::bf16, {2, 20, 40});
     refuses([&] { grouped_forward(a.view(), w.view(), groups, y8); }, {"e4m3", "f32"});
-    refuses([&] { grouped_forward(a.view(), w.view(), groups, half, {Update::add}); }, {"bf16", "f32"});
+    refuses([&] { grouped_wgrad(qdy_columns.operand(), qa_columns.operand(), groups, 16, half, {Update::add}); },
+            {"bf16", "f32"});
     refuses([&] { grouped_wgrad(qdy_columns.operand(), qa_columns.operand(), groups, 0, dw); }, {"alignment"});
 }
 

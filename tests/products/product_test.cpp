@@ -117,6 +117,40 @@ TEST(Product, ForwardAndDgradMatchTheReferenceOverARandomSweep) {
     }
 }
 
+// In both formats, the sum that follows from the product itself: bf16 is rounded before it is added, and then again.
+TEST(Product, TokensAddToWhatIsThere) {
+    Random random(8);
+    for (int round = 0; round < 24; ++round) {
+        const Shape s = random_shape(random);
+        const Scaling scaling = scalings[round % 3];
+        const Format output = round % 2 ? Format::f32 : Format::bf16;
+        const Execution& on = round % 4 < 2 ? on_cpu : on_reference;
+        SCOPED_TRACE(::testing::Message()
+                     << "round " << round << ": " << s << " " << name(scaling) << " -> " << name(output));
+        const auto ends = make_ends(random, s.m, s.e);
+        const Groups groups = groups_of(ends);
+        const QuantizeOptions options = options_of(scaling, Format::e4m3, random);
+        const Tensor dy = make_normal(Format::bf16, {s.m, s.n}, random);
+        const Tensor w = make_normal(Format::bf16, {s.e, s.n, s.k}, random, 0.1f);
+        auto rows = quantized_rows(dy, options);
+        auto along_n = quantized_weights(w, WeightOrientation::along_n, options);
+        Tensor alone = make_poisoned(output, {s.m, s.k}), sum = make_normal(output, {s.m, s.k}, random);
+        const auto before = to_doubles(sum);
+        grouped_dgrad(rows.operand(), along_n.operand(), groups, alone, {}, on);
+        grouped_dgrad(rows.operand(), along_n.operand(), groups, sum, {Update::add}, on);
+        const auto product = to_doubles(alone), after = to_doubles(sum);
+        for (std::int64_t i = 0; i < s.m * s.k; ++i) {
+            const auto at = static_cast<std::size_t>(i);
+            const bool owned = i / s.k < ends.back();
+            const auto want = static_cast<float>(before[at] + (owned ? product[at] : 0.0));
+            if (output == Format::bf16)
+                ASSERT_EQ(after[at], static_cast<double>(BF16::decode(BF16::encode(want)))) << i;
+            else
+                ASSERT_NEAR(after[at], static_cast<double>(want), 1e-6 * (1 + std::fabs(want))) << i;
+        }
+    }
+}
+
 TEST(Product, WgradMatchesTheReferenceOverARandomSweep) {
     Random random(4);
     for (int round = 0; round < 90; ++round) {

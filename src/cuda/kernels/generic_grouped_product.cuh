@@ -94,8 +94,12 @@ __global__ void __launch_bounds__(generic_threads)
                 const int row = y + 16 * i, column = task.left_row + x + 16 * j;
                 if (row >= task.right_valid || column >= shape.left_extent) continue;
                 const std::int64_t index = first + row * product.out_row_stride + column;
+                const __nv_bfloat16 rounded = __float2bfloat16_rn(acc[i][j]);
+                auto* const halves = static_cast<__nv_bfloat16*>(product.out);
                 if (product.output == GenericOutput::bf16)
-                    static_cast<__nv_bfloat16*>(product.out)[index] = __float2bfloat16_rn(acc[i][j]);
+                    halves[index] = rounded;
+                else if (product.output == GenericOutput::add_bf16)
+                    halves[index] = __float2bfloat16_rn(__bfloat162float(halves[index]) + __bfloat162float(rounded));
                 else if (product.output == GenericOutput::f32)
                     static_cast<float*>(product.out)[index] = acc[i][j];
                 else

@@ -61,7 +61,7 @@ struct ProductConfig {
     static constexpr int spare_bytes =
         227 * 1024 - slots * slot_bytes - (decoded ? 6144 : 4096);  // barriers, scales, tasks
     static constexpr bool adds = output == Output::add_f32;
-    static constexpr bool whole_tile_staged = adds || (output == Output::bf16 && spare_bytes >= 2 * right_tile * 128);
+    static constexpr bool whole_tile_staged = adds || (writes_bf16(output) && spare_bytes >= 2 * right_tile * 128);
     static constexpr int staging_bytes = whole_tile_staged      ? right_tile * (adds ? 256 : 128)
                                          : spare_bytes >= 65536 ? 32768
                                                                 : 16384;

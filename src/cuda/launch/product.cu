@@ -26,9 +26,19 @@ void check_pointer(const void* pointer, const char* name) {
     require(pointer != nullptr, "grouped product: ", name, " is null");
 }
 
+bool scaled_in_f32(ProductRecipe recipe) {
+    return recipe == ProductRecipe::fp8_rowwise || recipe == ProductRecipe::fp8_blockwise;
+}
+
+int output_bytes(ProductOutput output) {
+    return output == ProductOutput::bf16 || output == ProductOutput::add_bf16 ? 2 : 4;
+}
+
 void check(const TokenGroupedProduct& p) {
     check_extents(p.m, p.n, p.k, p.e);
     require(p.output != ProductOutput::add_f32, "token-grouped product: the output is bf16 or f32, not added to f32");
+    require(p.output != ProductOutput::add_bf16 || scaled_in_f32(p.recipe),
+            "token-grouped product: only fp8_rowwise and fp8_blockwise products are added to bf16");
     require(p.recipe != ProductRecipe::mxfp8 || p.elements == ProductElements::e4m3, "mxfp8 products are of e4m3");
     if (p.m == 0) return;
     check_pointer(p.a, "a");
@@ -44,6 +54,7 @@ void check(const TokenGroupedProduct& p) {
 
 void check(const WeightGradientProduct& p) {
     check_extents(p.m, p.n, p.k, p.e);
+    require(p.output != ProductOutput::add_bf16, "wgrad: the output is bf16 or f32, or added to f32");
     check_pointer(p.ends, "ends");
     check_pointer(p.dw, "dw");
     if (p.m == 0) return;
@@ -70,7 +81,7 @@ void check(const WeightGradientProduct& p) {
 // M = 0: nothing to read, every group is empty.
 void clear(const WeightGradientProduct& p, cudaStream_t stream) {
     if (p.output == ProductOutput::add_f32) return;
-    const std::size_t bytes = static_cast<std::size_t>(p.e * p.n * p.k) * (p.output == ProductOutput::bf16 ? 2 : 4);
+    const std::size_t bytes = static_cast<std::size_t>(p.e * p.n * p.k * output_bytes(p.output));
     check_cuda(cudaMemsetAsync(p.dw, 0, bytes, stream), "cudaMemsetAsync");
 }
 
@@ -104,14 +115,12 @@ const char* name(ProductKernel kernel) { return kernel == ProductKernel::hopper 
 ProductKernel choose_kernel(const TokenGroupedProduct& p) {
     const bool across = p.weights == WeightLayout::across_reduction, bf16 = p.recipe == ProductRecipe::bf16;
     const bool fits = aligned(p.a) && aligned(p.w) && aligned(p.out) && whole_units(p.k, bf16 ? 2 : 1) &&
-                      whole_units(p.n, p.output == ProductOutput::bf16 ? 2 : 4) &&
-                      (!across || (bf16 && whole_units(p.n, 2)));
+                      whole_units(p.n, output_bytes(p.output)) && (!across || (bf16 && whole_units(p.n, 2)));
     return fits && on_hopper() ? ProductKernel::hopper : ProductKernel::generic;
 }
 ProductKernel choose_kernel(const WeightGradientProduct& p) {
     const bool bf16 = p.recipe == ProductRecipe::bf16;
-    const bool fits = aligned(p.a) && aligned(p.dy) && aligned(p.dw) &&
-                      whole_units(p.k, p.output == ProductOutput::bf16 ? 2 : 4) &&
+    const bool fits = aligned(p.a) && aligned(p.dy) && aligned(p.dw) && whole_units(p.k, output_bytes(p.output)) &&
                       (bf16 ? whole_units(p.k, 2) && whole_units(p.n, 2) : whole_columns(p));
     return fits && on_hopper() ? ProductKernel::hopper : ProductKernel::generic;
 }

@@ -10,8 +10,8 @@
 namespace octet::cuda {
 
 enum class ProductRecipe { fp8_rowwise, bf16, fp8_blockwise, mxfp8 };
-enum class ProductOutput { bf16, f32, add_f32 };
-enum class ProductAccumulation { fast, promoted };  // of fp8_rowwise; every other recipe accumulates in f32
+enum class ProductOutput { bf16, f32, add_f32, add_bf16 };  // add: to what is there, bf16 after rounding
+enum class ProductAccumulation { fast, promoted };          // of fp8_rowwise; every other recipe accumulates in f32
 
 // 8-bit elements of the two sides. Gradients may be e5m2; weights and activations are e4m3.
 enum class ProductElements { e4m3, e5m2_gradients };
@@ -36,7 +36,7 @@ struct ProductPlan {
 struct TokenGroupedProduct {
     ProductRecipe recipe = ProductRecipe::fp8_rowwise;
     ProductAccumulation accumulation = ProductAccumulation::fast;
-    ProductOutput output = ProductOutput::bf16;  // bf16 or f32
+    ProductOutput output = ProductOutput::bf16;  // bf16 or f32; fp8_rowwise and fp8_blockwise: or add_bf16
     const void* a = nullptr;                     // [M, K] e4m3 or bf16, K contiguous
     const float* a_inverse = nullptr;            // rowwise [M]; blockwise [ceil(K/128), M]: tokens contiguous
     const void* w = nullptr;                     // [E, N, K] e4m3 or bf16, K contiguous; across_reduction: [E, K, N]

@@ -29,6 +29,8 @@ void launch_fp8_as(const TokenGroupedProduct& p, const ProductPlan& plan, cudaSt
     const auto launch_accumulation = [&]<Accumulation accumulation>() {
         if (p.output == ProductOutput::bf16)
             launch_fp8_instance<element, Output::bf16, accumulation>(p, plan, stream);
+        else if (p.output == ProductOutput::add_bf16)
+            launch_fp8_instance<element, Output::reduce_bf16, accumulation>(p, plan, stream);
         else
             launch_fp8_instance<element, Output::f32, accumulation>(p, plan, stream);
     };

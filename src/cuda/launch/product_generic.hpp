@@ -9,7 +9,7 @@ namespace octet::cuda {
 
 enum class GenericFormat { e4m3, e4m3fnuz, e5m2, bf16, f32 };
 enum class GenericScale { none, f32, e8m0 };
-enum class GenericOutput { bf16, f32, add_f32 };
+enum class GenericOutput { bf16, f32, add_f32, add_bf16 };
 enum class GenericReduction {
     along_k,
     along_tokens,

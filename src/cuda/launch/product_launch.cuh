@@ -88,7 +88,7 @@ void launch_output(const WeightGradientProduct& p, const ProductPlan& plan, Laun
 // Output map: boxes of `box_rows` rows, 128 bytes wide.
 inline CUtensorMap make_output_map(ProductOutput output, void* out, std::int64_t batches, std::int64_t rows,
                                    std::int64_t columns, int box_rows = 32) {
-    const bool bf16 = output == ProductOutput::bf16;
+    const bool bf16 = output != ProductOutput::f32 && output != ProductOutput::add_f32;
     return make_tensor_map({"output", out, bf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT32,
                             bf16 ? 2 : 4, batches, rows, columns, box_rows, bf16 ? 64 : 32});
 }

@@ -69,4 +69,14 @@ __device__ __forceinline__ std::uint32_t bf16_pair(float low, float high) {
     return pair;
 }
 
+// Sums of eight bf16, nearest even.
+__device__ __forceinline__ uint4 add_bf16(uint4 x, uint4 y) {
+    const auto pair = [](std::uint32_t a, std::uint32_t b) {
+        std::uint32_t sum;
+        asm("add.rn.bf16x2 %0, %1, %2;" : "=r"(sum) : "r"(a), "r"(b));
+        return sum;
+    };
+    return {pair(x.x, y.x), pair(x.y, y.y), pair(x.z, y.z), pair(x.w, y.w)};
+}
+
 }  // namespace octet::cuda::ptx

@@ -12,9 +12,11 @@ enum class Output {
     bf16,
     f32,
     // Added to what is in memory, one addition an element:
-    add_f32,     // the old tile is read while the new one is multiplied. For many tiles of little work
-    reduce_f32,  // the copy engine adds in L2. For long reductions: it needs no room for the old tile
+    add_f32,      // the old tile is read while the new one is multiplied. For many tiles of little work
+    reduce_f32,   // the copy engine adds in L2. For long reductions: it needs no room for the old tile
+    reduce_bf16,  // the same, the new tile rounded before
 };
+constexpr bool writes_bf16(Output output) { return output == Output::bf16 || output == Output::reduce_bf16; }
 
 // A warpgroup owns out[right, left] for 64 left indices and the tile's right indices: accumulator rows are left,
 // columns are right, and the output is contiguous along left. It passes through shared memory laid out as the copy
@@ -27,7 +29,8 @@ struct OutputLayout {
     static constexpr bool adds = output == Output::add_f32;
     static constexpr int staging_bytes = staging_bytes_;
     static constexpr int buffers = buffers_;
-    static constexpr int element_bytes = output == Output::bf16 ? 2 : 4;
+    static constexpr bool reduces = output == Output::reduce_f32 || output == Output::reduce_bf16;
+    static constexpr int element_bytes = writes_bf16(output) ? 2 : 4;
     static constexpr int line_left = 128 / element_bytes;  // left indices of one line
     static constexpr int panels = 64 / line_left;
     static constexpr int box_right = box_right_;  // right rows of one engine store
@@ -42,7 +45,7 @@ struct OutputLayout {
 // being contiguous along the columns.
 template <Output output, int right_tile>
 using TokenOutputLayout =
-    std::conditional_t<output == Output::bf16, OutputLayout<output, right_tile / 64 * 8192, right_tile / 64>,
+    std::conditional_t<writes_bf16(output), OutputLayout<output, right_tile / 64 * 8192, right_tile / 64>,
                        OutputLayout<output, 16384, 1>>;
 
 // Where a warpgroup has half of the tile's columns, 64 left indices at a time.
@@ -142,7 +145,7 @@ private:
     // 16 columns of accumulators at `column` of a chunk.
     __device__ __forceinline__ static void write_rows(const float* v, int column, std::uint32_t chunk) {
         const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32 % 4);
-        if constexpr (Layout::output == Output::bf16) {
+        if constexpr (writes_bf16(Layout::output)) {
             // Matrices: rows 0-7 and 8-15 of the first eight columns, then of the second eight.
             const int matrix = lane / 8, row = warp * 16 + matrix % 2 * 8 + lane % 8, unit = column / 8 + matrix / 2;
             ptx::store_matrices(chunk + row * 128 + ((unit ^ (lane % 8)) << 4), ptx::bf16_pair(v[0], v[1]),
@@ -185,7 +188,7 @@ private:
                 v[i] = v[i] * (i / 2 % 2 ? left_8 : left_0) * (i % 2 ? right.y : right.x);
             }
         }
-        if constexpr (Layout::output == Output::bf16) {
+        if constexpr (writes_bf16(Layout::output)) {
             // Matrices: left 0-7 and 8-15 of the first eight columns, then of the second eight.
             const int matrix = lane / 8, row = line + matrix / 2 * 8 + lane % 8, unit = 2 * warp + matrix % 2;
             ptx::store_matrices_transposed(chunk + row * 128 + ((unit ^ (lane % 8)) << 4), ptx::bf16_pair(v[0], v[1]),
@@ -295,7 +298,7 @@ private:
         for (int panel = 0; panel < Layout::panels; ++panel) {
             const int left = left_row + panel * Layout::line_left;
             if (left >= left_extent) break;
-            if constexpr (Layout::output == Output::reduce_f32)
+            if constexpr (Layout::reduces)
                 ptx::tensor_reduce_add(map, lines + panel * Layout::panel_bytes, left, right_row, batch);
             else
                 ptx::tensor_store(map, lines + panel * Layout::panel_bytes, left, right_row, batch);
@@ -313,7 +316,12 @@ private:
                 const uint4 value = *reinterpret_cast<const uint4*>(lines + panel * Layout::panel_bytes + row * 128 +
                                                                     ((unit ^ (row % 8)) << 4));
                 const std::int64_t element = static_cast<std::int64_t>(right_row + row) * left_extent + left;
-                *reinterpret_cast<uint4*>(static_cast<std::uint8_t*>(out) + element * Layout::element_bytes) = value;
+                auto* place =
+                    reinterpret_cast<uint4*>(static_cast<std::uint8_t*>(out) + element * Layout::element_bytes);
+                if constexpr (Layout::output == Output::reduce_bf16)
+                    *place = ptx::add_bf16(*place, value);
+                else
+                    *place = value;
             }
         }
     }
