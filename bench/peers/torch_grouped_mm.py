@@ -27,7 +27,8 @@ bf16, dev = torch.bfloat16, torch.device("cuda:0")
 
 def overhead(recipe):
     """Microseconds of host time a call takes, the device idle before it: the operators against the C calls that they make, on
-    shapes so small that the launches are all there is. The C calls go through ctypes; empty_c is such a call that does nothing."""
+    shapes so small that the launches are all there is. The C calls go through ctypes; empty_c is such a call that does nothing.
+    They take turns, so that what slows the machine down for a while slows all of them."""
     recipe += ("," if ":" in recipe else ":") + "forward=fp8,dgrad=fp8"  # the same calls on both sides
     m, n, k, e = 256, 256, 256, 4
     a = torch.randn(m, k, device=dev, dtype=bf16, requires_grad=True)
@@ -39,16 +40,13 @@ def overhead(recipe):
     c = octet_cuda.Calls(recipe, a.detach(), w, ends, y, dy, da, dw)
     plain_a, plain_b = a.detach(), b.detach()
     forward = torch.ops.octet.grouped_mm.default
+    no_grad = torch.ops.octet.grouped_mm_no_grad.default  # as octet.grouped_mm calls it
     backward = torch.ops.octet.grouped_mm_backward.default
     kept = forward(plain_a, plain_b, ends, recipe, "bf16", True)[1:]
     pointer = c.on.pointer
 
     def both():
         octet.grouped_mm(a, b, ends, recipe).backward(dy)
-
-    def below_autograd(operator, *args):  # as octet.grouped_mm calls it: gradients of torch.library are Python
-        with torch._C._AutoDispatchBelowAutograd():
-            return operator(*args)
 
     def c_both():
         c.forward()
@@ -58,22 +56,23 @@ def overhead(recipe):
              "c_pair": lambda: c.pair(c.a, c.a_rows, c.a_columns), "c_weights": lambda: c.weights(c.along_k[0], None),
              "c_product": lambda: c.rows("forward", c.a_rows, c.along_k, c.y), "c_wgrad": c.wgrad,
              "c_forward": c.forward, "c_backward": c.backward,
-             "operator_forward": lambda: below_autograd(forward, plain_a, plain_b, ends, recipe, "bf16", True),
+             "operator_forward": lambda: no_grad(plain_a, plain_b, ends, recipe, "bf16", True),
              "operator_forward_by_torch_library": lambda: forward(plain_a, plain_b, ends, recipe, "bf16", True),
              "operator_backward": lambda: backward(dy, plain_b, ends, recipe, *kept, True, True, "bf16"),
              "grouped_mm_forward": lambda: octet.grouped_mm(a, b, ends, recipe),
              "c_both": c_both, "grouped_mm_both": both, "autograd_alone": lambda: NoProduct.apply(a, b, ends, recipe, "bf16", (), None).backward(dy),
              "torch_bf16_both": lambda: torch._grouped_mm(a, b, ends).backward(dy)}
-    times = {}
-    for name, call in calls.items():
-        measured = []
-        for i in range(250):
-            a.grad = b.grad = None
-            torch.cuda.synchronize()
-            begin = time.perf_counter()
-            call()
-            measured.append((time.perf_counter() - begin) * 1e6)
-        times[name] = round(statistics.median(measured[50:]), 1)
+    measured = {name: [] for name in calls}
+    for turn in range(6):
+        for name, call in calls.items():
+            for i in range(50):
+                a.grad = b.grad = None
+                torch.cuda.synchronize()
+                begin = time.perf_counter()
+                call()
+                if turn > 0 and i >= 10:
+                    measured[name].append((time.perf_counter() - begin) * 1e6)
+    times = {name: round(statistics.median(values), 1) for name, values in measured.items()}
     print("host microseconds a call:", times, flush=True)
     return times
 

@@ -124,17 +124,21 @@ Four cast_tokens_both(Tensor a, Tensor ends, Text text) {
     return casts_of(a, groups_of(ends), recipe, true);
 }
 
-Two grouped_mm_backward(Tensor dy, Tensor b, Tensor ends, Text recipe_text, Tensor kept,
-                        std::optional<Tensor> kept_scale, bool wants_a, bool wants_b, Text a_format,
-                        std::optional<Tensor> given_data, std::optional<Tensor> given_scale) {
+namespace {
+
+// With `onto`, the gradient of a is added to it where the product can, and `da` is then a tensor of no elements.
+Two backward(const Tensor& dy, const Tensor& b, const Tensor& ends, const Text& recipe_text, const Tensor& kept,
+             const std::optional<Tensor>& kept_scale, bool wants_a, bool wants_b, Format a_format, const Given& given,
+             const Tensor* onto) {
     const Recipe recipe = parse_recipe(recipe_text);
     const Weights weights = weights_of(b);
     const Groups groups = groups_of(ends);
     check_tokens("the gradient", dy, "out-features", weights.n, b, groups);
     const Tensor x = with_dense_rows(dy);
     const std::int64_t tokens = dy.size(0);
-    const Shape da_shape = wants_a ? Shape{tokens, weights.k} : Shape{0};
-    Tensor da = allocate(dy, parse_format(a_format), da_shape, Contents::zeroed);
+    const bool casts_rows = wants_a && in_8_bits(recipe, Product::dgrad, weights, tokens, dy, given.data.has_value());
+    const bool adds = onto != nullptr && casts_rows && recipe.scaling() != Scaling::mx && a_format == Format::bf16;
+    Tensor da = allocate(dy, a_format, wants_a && !adds ? Shape{tokens, weights.k} : Shape{0}, Contents::zeroed);
     const auto plain_wgrad = [&](const Call& call) {
         const bool gpu = dy.is_cuda();
         const Tensor a = gpu ? ::torch::stable::contiguous(kept) : with_dense_rows(kept);
@@ -149,9 +153,7 @@ Two grouped_mm_backward(Tensor dy, Tensor b, Tensor ends, Text recipe_text, Tens
     }
 
     const bool casts_columns = wants_b && wgrad_in_8_bits(recipe);
-    const bool casts_rows = wants_a && in_8_bits(recipe, Product::dgrad, weights, tokens, dy, given_data.has_value());
     const Device device = device_of(dy);
-    const Given given{given_data, given_scale};
     const QuantizeOptions options = options_for(recipe, recipe.gradient_format);
     const ProductMemory memory(recipe, recipe.gradient_format, tokens, weights, Product::dgrad, given);
     const QuantizedShape columns =
@@ -164,12 +166,29 @@ Two grouped_mm_backward(Tensor dy, Tensor b, Tensor ends, Text recipe_text, Tens
     const QuantizedView column_view = casts_columns ? take(call, columns, device) : QuantizedView{};
     if (casts_rows || casts_columns) quantize_tokens(x, groups, options, row_view, column_view, call.on());
     if (casts_rows)
-        multiply({row_view, recipe.scaling()}, weights, recipe, Product::dgrad, groups, memory, given, da, call);
+        multiply({row_view, recipe.scaling()}, weights, recipe, Product::dgrad, groups, memory, given,
+                 adds ? *onto : da, call, adds ? Update::add : Update::overwrite);
     if (wants_a && !casts_rows) multiply_plain(x, weights, recipe, Product::dgrad, groups, da, call);
     if (!wants_b) return {da, nothing()};
     if (!casts_columns) return {da, plain_wgrad(call)};
     const Operand a = operand_of_cast(kept, kept_scale, recipe.scaling(), recipe.format);
     return {da, weight_gradient(tokens, {column_view, recipe.scaling()}, a, weights, recipe, groups, call)};
+}
+
+}  // namespace
+
+Two grouped_mm_backward(Tensor dy, Tensor b, Tensor ends, Text recipe, Tensor kept, std::optional<Tensor> kept_scale,
+                        bool wants_a, bool wants_b, Text a_format, std::optional<Tensor> given,
+                        std::optional<Tensor> given_scale) {
+    return backward(dy, b, ends, recipe, kept, kept_scale, wants_a, wants_b, parse_format(a_format),
+                    {given, given_scale}, nullptr);
+}
+
+Two grouped_mm_backward_onto(Tensor dy, Tensor b, Tensor ends, Text recipe, Tensor kept,
+                             std::optional<Tensor> kept_scale, Tensor da, bool wants_b, std::optional<Tensor> given,
+                             std::optional<Tensor> given_scale) {
+    return backward(dy, b, ends, recipe, kept, kept_scale, true, wants_b, format_of("the gradient so far", da),
+                    {given, given_scale}, &da);
 }
 
 Four cast_weights(Tensor b, Text recipe_text) {

@@ -69,7 +69,8 @@ Tensor grouped_wgrad(Tensor dy, std::optional<Tensor> dy_scale, Tensor a, std::o
 
 // A training step of one expert product: y = a . b, group by group. b [E, K, N] in either layout. The weights may have
 // been cast before (cached); the cast of the input gradient passes through, for autograd to keep. So may the rows of a,
-// and its columns, which pass through too. `kept` is what the weight gradient needs of a.
+// and its columns, which pass through too. `kept` is what the weight gradient needs of a. As grouped_mm_no_grad too,
+// for callers who see to the gradients themselves.
 Three grouped_mm(Tensor a, Tensor b, Tensor ends, Text recipe, Text out, bool keep, std::optional<Tensor> cast,
                  std::optional<Tensor> cast_scale, std::optional<Tensor> dgrad_cast,
                  std::optional<Tensor> dgrad_cast_scale, std::optional<Tensor> rows, std::optional<Tensor> rows_scale,
@@ -77,6 +78,10 @@ Three grouped_mm(Tensor a, Tensor b, Tensor ends, Text recipe, Text out, bool ke
 Two grouped_mm_backward(Tensor dy, Tensor b, Tensor ends, Text recipe, Tensor kept, std::optional<Tensor> kept_scale,
                         bool wants_a, bool wants_b, Text a_format, std::optional<Tensor> cast,
                         std::optional<Tensor> cast_scale);
+// The same, the gradient of a added to da: `rest` is what is still to be added to it, nothing where the product did it.
+Two grouped_mm_backward_onto(Tensor dy, Tensor b, Tensor ends, Text recipe, Tensor kept,
+                             std::optional<Tensor> kept_scale, Tensor da, bool wants_b, std::optional<Tensor> cast,
+                             std::optional<Tensor> cast_scale);
 // Two products that share a, which is cast and kept once: the gate and up projections of an expert.
 Four grouped_mm_dual(Tensor a, Tensor b0, Tensor b1, Tensor ends, Text recipe, Text out, bool keep);
 // What grouped_mm would make of a: its rows (nothing where the product is in bf16), and what is kept.

@@ -78,7 +78,7 @@ ProductMemory::ProductMemory(const Recipe& recipe, Format format, std::int64_t t
       casts_weights(!given.data.has_value()) {}
 
 void multiply(const Operand& rows, const Weights& weights, const Recipe& recipe, Product product, const Groups& groups,
-              const ProductMemory& memory, const Given& given, const Tensor& out, Call& call) {
+              const ProductMemory& memory, const Given& given, const Tensor& out, Call& call, Update update) {
     const bool forward = product == Product::forward;
     Operand w = rows;
     if (memory.casts_weights) {
@@ -89,7 +89,7 @@ void multiply(const Operand& rows, const Weights& weights, const Recipe& recipe,
         w = operand_of("the cast weights", *given.data, given.scale, recipe.scaling());
     }
     const auto product_of = forward ? octet::grouped_forward : octet::grouped_dgrad;
-    product_of(rows, w, groups, view_of("the output", out), {Update::overwrite, recipe.accumulation}, call.on());
+    product_of(rows, w, groups, view_of("the output", out), {update, recipe.accumulation}, call.on());
 }
 
 namespace {

@@ -54,7 +54,8 @@ struct ProductMemory {
 
 // rows [M, reduction], in 8 bits, times the weights of each group. Memory for the weights' casts is the call's.
 void multiply(const Operand& rows, const Weights& weights, const Recipe& recipe, Product product, const Groups& groups,
-              const ProductMemory& memory, const Given& given, const Tensor& out, Call& call);
+              const ProductMemory& memory, const Given& given, const Tensor& out, Call& call,
+              Update update = Update::overwrite);
 // x [M, reduction] times the weights of each group, neither of them cast.
 void multiply_plain(const Tensor& x, const Weights& weights, const Recipe& recipe, Product product,
                     const Groups& groups, const Tensor& out, const Call& call);

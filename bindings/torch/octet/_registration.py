@@ -258,6 +258,7 @@ def _kept(a, rows, features, ends, recipe, keep):
 
 
 @_fake("grouped_mm")
+@_fake("grouped_mm_no_grad")
 def _(a, b, ends, recipe, out, keep, cast=None, cast_scale=None, dgrad_cast=None, dgrad_cast_scale=None, rows=None, rows_scale=None,
       columns=None, columns_scale=None):
     return (a.new_empty((a.shape[0], b.shape[2]), dtype=FORMATS[out]), *_kept(a, *a.shape, ends, recipe, keep))
@@ -280,6 +281,11 @@ def _like_weights(b):
 def _(dy, b, ends, recipe, kept, kept_scale, wants_a, wants_b, a_format, cast=None, cast_scale=None):
     da = dy.new_empty((dy.shape[0], b.shape[1]) if wants_a else (0,), dtype=FORMATS[a_format])
     return da, _like_weights(b) if wants_b else dy.new_empty((0,), dtype=torch.float32)
+
+
+@_fake("grouped_mm_backward_onto")
+def _(dy, b, ends, recipe, kept, kept_scale, da, wants_b, cast=None, cast_scale=None):
+    raise NotImplementedError("what octet::grouped_mm_backward_onto leaves to be added depends on the device's cost model; it is not for torch.compile")
 
 
 @_fake("cast_tokens")

@@ -10,7 +10,9 @@ from .weights import cached_cast
 RECIPES = ("bf16", "fp8_rowwise", "fp8_blockwise", "mxfp8")
 
 _grouped_mm = torch.ops.octet.grouped_mm.default
+_grouped_mm_no_grad = torch.ops.octet.grouped_mm_no_grad.default
 _grouped_mm_backward = torch.ops.octet.grouped_mm_backward.default
+_grouped_mm_backward_onto = torch.ops.octet.grouped_mm_backward_onto.default
 _grouped_mm_dual = torch.ops.octet.grouped_mm_dual.default
 _cast_tokens = torch.ops.octet.cast_tokens.default
 _cast_tokens_both = torch.ops.octet.cast_tokens_both.default
@@ -36,7 +38,7 @@ def _offsets(offs):
 
 
 # torch.library's gradients cost tens of microseconds a call in Python; outside of torch.compile the same gradients come
-# through an autograd.Function, below which the operators need not look for them.
+# through an autograd.Function, below which the operators need not look for them: grouped_mm_no_grad has none.
 below_autograd = torch._C._AutoDispatchBelowAutograd
 _keeps_8_bits = functools.cache(wgrad_in_8_bits)
 
@@ -49,13 +51,8 @@ def once_differentiable(backward):
 
 class _GroupedMM(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, A, W, offs, recipe, out, casts, shared):
-        with below_autograd():
-            if shared is None:
-                y, kept, kept_scale = _grouped_mm(A, W, offs, recipe, out, True, *casts)
-            else:
-                rows, kept, kept_scale = shared
-                y = _grouped_mm(A, W, offs, recipe, out, False, *(casts or (None,) * 4), *rows)[0]
+    def forward(ctx, A, W, offs, recipe, out, casts):
+        y, kept, kept_scale = _grouped_mm_no_grad(A, W, offs, recipe, out, True, *casts)
         ctx.recipe, ctx.a_format = recipe, FORMAT_NAMES[A.dtype]
         if not _keeps_8_bits(recipe):
             kept, kept_scale = A, None
@@ -65,10 +62,42 @@ class _GroupedMM(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx, dy):
+        return *_gradients(ctx, dy), None, None, None, None
+
+
+def _gradients(ctx, dy):
+    W, offs, kept, kept_scale, *casts = ctx.saved_tensors
+    wants_A, wants_W = ctx.needs_input_grad[:2]
+    dA, dW = _grouped_mm_backward(dy, W, offs, ctx.recipe, kept, kept_scale, wants_A, wants_W, ctx.a_format, *casts)
+    return dA if wants_A else None, dW if wants_W else None
+
+
+class _SharedGroupedMM(torch.autograd.Function):
+    """A product of an activation that others may share. Its second result stands for the activation in the next one of them:
+    what that gives it as a gradient is one of the activation, to which this product's own is added as it is computed."""
+
+    @staticmethod
+    def forward(ctx, link, W, offs, recipe, out, casts, shared):
+        A = shared.activation()  # in the graph, `link` stands for it
+        y = _grouped_mm_no_grad(A, W, offs, recipe, out, False, *(casts or (None,) * 4), *shared.rows)[0]
+        ctx.recipe, ctx.a_format = recipe, FORMAT_NAMES[A.dtype]
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(W, offs, shared.kept, shared.kept_scale, *casts[2:])
+        return y, A.new_empty_strided(A.shape, (0, 0))  # of one element: nobody reads it
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, dy, dA):
+        if dy is None:
+            return dA, *[None] * 6
+        if dA is None or not ctx.needs_input_grad[0]:
+            return *_gradients(ctx, dy), *[None] * 5
         W, offs, kept, kept_scale, *casts = ctx.saved_tensors
-        wants_A, wants_W = ctx.needs_input_grad[:2]
-        dA, dW = _grouped_mm_backward(dy, W, offs, ctx.recipe, kept, kept_scale, wants_A, wants_W, ctx.a_format, *casts)
-        return dA if wants_A else None, dW if wants_W else None, None, None, None, None, None
+        wants_W = ctx.needs_input_grad[1]
+        rest, dW = _grouped_mm_backward_onto(dy, W, offs, ctx.recipe, kept, kept_scale, dA, wants_W, *casts)
+        if rest.dim() == 2:
+            dA += rest
+        return dA, dW if wants_W else None, *[None] * 5
 
 
 class _GroupedMMDual(torch.autograd.Function):
@@ -89,20 +118,29 @@ class _GroupedMMDual(torch.autograd.Function):
         return *dual_gradients((W0, W1), (dy0, dy1), offs, ctx.recipe, kept, kept_scale, wants_A, wants_W, ctx.a_format), None, None, None
 
 
-# The casts of the last activation, for a second product of it: the gate and up projections of an expert that was written for
-# torch._grouped_mm. It must be the same tensor, made by the same node of the graph, unchanged, with the same groups, recipe and
-# stream; the entry ends with the tensor.
-_last = None  # (a weak reference to A, what else must be equal, offs, the casts)
+class _Shared:
+    """The casts of the last activation, for a second product of it: the gate and up projections of an expert that was written
+    for torch._grouped_mm. It must be the same tensor, made by the same node of the graph, unchanged, with the same groups, recipe
+    and stream; all of this ends with the tensor."""
+
+    def __init__(self, A, same, offs, rows, kept, kept_scale):
+        self.activation = weakref.ref(A, _forget)
+        self.same, self.offs = same, offs
+        self.rows, self.kept, self.kept_scale = rows, kept, kept_scale  # rows and their scale, or nothing
+        self.link = None  # what stands for A in the next product
+
+
+_last = None
 
 
 def _forget(reference):
     global _last
-    if _last is not None and _last[0] is reference:
+    if _last is not None and _last.activation is reference:
         _last = None
 
 
 def _shared_cast(A, W, offs, recipe):
-    """(rows and their scale or (), kept, kept_scale), or None where A is not shared: no node of the graph made it."""
+    """The casts of A, or None where it is not shared: no node of the graph made it."""
     global _last
     node = A.grad_fn
     if node is None or not _keeps_8_bits(recipe):
@@ -113,15 +151,13 @@ def _shared_cast(A, W, offs, recipe):
             return None  # a graph's replay must cast anew
         stream = torch._C._cuda_getCurrentRawStream(A.device.index)
     same = A._version, node._sequence_nr(), offs._version, recipe, stream
-    if _last is not None:
-        reference, last, last_offs, casts = _last
-        if reference() is A and last == same and last_offs is offs:
-            return casts
+    last = _last  # once: another thread may put its own there
+    if last is not None and last.activation() is A and last.same == same and last.offs is offs:
+        return last
     with below_autograd():
         rows, rows_scale, kept, kept_scale = _cast_tokens(A, W, offs, recipe)
-    casts = (rows, rows_scale) if rows.dim() == 2 else (), kept, kept_scale
-    _last = weakref.ref(A, _forget), same, offs, casts
-    return casts
+    _last = last = _Shared(A, same, offs, (rows, rows_scale) if rows.dim() == 2 else (), kept, kept_scale)
+    return last
 
 
 def grouped_mm(A, W, offs=None, recipe="fp8_rowwise", *, bias=None, out_dtype=None, cache_weights=False):
@@ -151,10 +187,14 @@ def grouped_mm(A, W, offs=None, recipe="fp8_rowwise", *, bias=None, out_dtype=No
     elif compiling:
         y = _grouped_mm(A, W, offs, recipe, out, keep)[0]
     elif keep:
-        y = _GroupedMM.apply(A, W, offs, recipe, out, casts, _shared_cast(A, W, offs, recipe))
+        shared = _shared_cast(A, W, offs, recipe)
+        if shared is None:
+            y = _GroupedMM.apply(A, W, offs, recipe, out, casts)
+        else:
+            link = A if shared.link is None else shared.link
+            y, shared.link = _SharedGroupedMM.apply(link, W, offs, recipe, out, casts, shared)
     else:
-        with below_autograd():
-            y = _grouped_mm(A, W, offs, recipe, out, False, *casts)[0]
+        y = _grouped_mm_no_grad(A, W, offs, recipe, out, False, *casts)[0]
     return y if bias is None else y + bias.to(y.dtype)
 
 

@@ -48,12 +48,14 @@ def _step(model, optimizer, tokens, labels):
 
 
 def _fsdp(rank, cache_weights):
+    from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 
+    mesh = init_device_mesh("cpu", (WORLD,))  # where there is a GPU too
     single = octet.convert(_model(), "fp8_rowwise")
     sharded = octet.convert(_model(), "fp8_rowwise", cache_weights=cache_weights)
-    fully_shard(sharded.block.experts)
-    fully_shard(sharded)
+    fully_shard(sharded.block.experts, mesh=mesh)
+    fully_shard(sharded, mesh=mesh)
     # SGD: it is linear in the gradient, so that a gradient that is off is seen.
     optimizers = [torch.optim.SGD(model.parameters(), lr=1e-4) for model in (single, sharded)]
     for step in range(3):

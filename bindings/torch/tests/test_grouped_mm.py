@@ -236,6 +236,50 @@ def test_a_shared_activation_is_cast_once(device, recipe, monkeypatch):
     assert octet.product._last is None
 
 
+def test_gradients_of_a_shared_activation_are_added_as_they_are_computed(device, recipe, monkeypatch):
+    """Of three products: the bits of separate ones, summed in backward's order. Whatever part of the graph backward runs through,
+    and however often."""
+    rests = []
+    real = octet.product._grouped_mm_backward_onto
+
+    def onto(*args):
+        rest, dw = real(*args)
+        rests.append(rest.numel())
+        return rest, dw
+
+    monkeypatch.setattr(octet.product, "_grouped_mm_backward_onto", onto)
+    a, _, b, ends, dy = tensors(device, torch.bfloat16)
+    weights = [(scale * b).detach().requires_grad_() for scale in (1.0, -3.0, 0.5)]
+    owned = slice(0, ENDS[-1])
+    recipe = in_8_bits(recipe)
+
+    def outputs(x, share=True):
+        return [octet.grouped_mm(x if share else x.clone(), w, ends, recipe) for w in weights]
+
+    def same(ours, theirs):
+        assert (ours is None) == (theirs is None)
+        return ours is None or torch.equal(ours[owned] if ours.dim() == 2 else ours, theirs[owned] if theirs.dim() == 2 else theirs)
+
+    for used in ([0, 1, 2], [0, 2], [1], [2], [0]):
+        x, z = a * 2, a * 2
+        ours, theirs = outputs(x), outputs(z, share=False)
+        for repetition in range(2):
+            gradients = [torch.autograd.grad([ys[i] for i in used], [a, root, *weights], [dy] * len(used), retain_graph=True, allow_unused=True)
+                         for ys, root in ((ours, x), (theirs, z))]
+            assert all(same(*pair) for pair in zip(*gradients))
+        few = torch.autograd.grad([ours[i] for i in used], weights, [dy] * len(used), allow_unused=True)
+        assert all(same(*pair) for pair in zip(few, gradients[1][2:]))
+    assert len(rests) == (0 if recipe == "bf16" else 3 * (2 + 1))
+    assert (max(rests, default=0) == 0) == (SCALINGS.get(recipe.partition(":")[0]) != "mx")
+
+    # What backward freed of one product does not stand in the way of another: a sum keeps nothing itself.
+    x = a + 1
+    octet.grouped_mm(x, weights[0], ends, recipe).backward(dy)
+    a.grad = None
+    octet.grouped_mm(x, weights[1], ends, recipe).backward(dy)
+    assert same(a.grad, torch.autograd.grad(octet.grouped_mm((a + 1).clone(), weights[1], ends, recipe), a, dy)[0])
+
+
 def test_the_torchao_calls(device):
     from octet.torchao import (_to_fp8_blockwise_then_scaled_grouped_mm, _to_fp8_rowwise_then_scaled_grouped_mm,
                                _to_mxfp8_then_scaled_grouped_mm)
