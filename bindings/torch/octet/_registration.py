@@ -283,21 +283,38 @@ def _(dy, b, ends, recipe, kept, kept_scale, wants_a, wants_b, a_format, cast=No
     return da, _like_weights(b) if wants_b else dy.new_empty((0,), dtype=torch.float32)
 
 
+# What the next two make depends on whether a product is in 8 bits, which a GPU's cost model may decide otherwise: they are not for
+# torch.compile, which would take these shapes at their word.
+
+
+def _chooses_8_bits(recipe, product):
+    name, options = parse_recipe(recipe)
+    return name != "bf16" and options.get(product, "fp8") != "bf16"
+
+
 @_fake("grouped_mm_backward_onto")
 def _(dy, b, ends, recipe, kept, kept_scale, da, wants_b, cast=None, cast_scale=None):
-    raise NotImplementedError("what octet::grouped_mm_backward_onto leaves to be added depends on the device's cost model; it is not for torch.compile")
+    adds = _chooses_8_bits(recipe, "dgrad") and parse_recipe(recipe)[0] != "mxfp8" and da.dtype == torch.bfloat16
+    rest = dy.new_empty((0,) if adds else da.shape, dtype=da.dtype)
+    return rest, _like_weights(b) if wants_b else dy.new_empty((0,), dtype=torch.float32)
 
 
 @_fake("cast_tokens")
 def _(a, b, ends, recipe):
-    raise NotImplementedError("which rows octet::cast_tokens makes depends on the device's cost model; it is not for torch.compile")
+    return _cast_tokens(a, ends, recipe, _chooses_8_bits(recipe, "forward"))
 
 
 @_fake("cast_tokens_both")
 def _(a, ends, recipe):
+    return _cast_tokens(a, ends, recipe, True)
+
+
+def _cast_tokens(a, ends, recipe, with_rows):
+    if not with_rows:
+        return *(a.new_empty((0,), dtype=torch.float32) for _ in range(2)), *_kept(a, *a.shape, ends, recipe, True)
     name, options = parse_recipe(recipe)
-    scaling = SCALINGS[name]
-    return (*_as_bytes(*_rows(a, scaling, options.get("format", "e4m3")), scaling), *_kept(a, *a.shape, ends, recipe, True))
+    rows = _rows(a, SCALINGS[name], options.get("format", "e4m3"))
+    return *_as_bytes(*rows, SCALINGS[name]), *_kept(a, *a.shape, ends, recipe, True)
 
 
 @_fake("cast_weights")

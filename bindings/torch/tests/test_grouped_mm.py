@@ -230,10 +230,45 @@ def test_a_shared_activation_is_cast_once(device, recipe, monkeypatch):
     assert torch.equal(octet.grouped_mm(x, b, ends, recipe)[owned], first)
     x.mul_(-1)
     assert torch.equal(octet.grouped_mm(x, b, ends, recipe)[owned], -first)
-    others = torch.tensor([10, 37, 120, 141], dtype=torch.int32, device=device)
-    assert not torch.equal(octet.grouped_mm(x, b, others, recipe)[owned], -first)
+    with torch.no_grad():
+        x.mul_(-1)  # the same node of the graph, another version
+    assert torch.equal(octet.grouped_mm(x, b, ends, recipe)[owned], first)
     del x
     assert octet.product._last is None
+
+
+def test_an_activation_is_cast_anew_where_anything_is_not_the_same(device, monkeypatch):
+    casts = []
+    real = octet.product._cast_tokens
+    monkeypatch.setattr(octet.product, "_cast_tokens", lambda *args: casts.append(1) or real(*args))
+    a, _, b, ends, _ = tensors(device, torch.bfloat16)
+    x = a * 2
+
+    def casts_of(tokens, offs, recipe):
+        before = len(casts)
+        octet.grouped_mm(tokens, b, offs, recipe)
+        return len(casts) - before
+
+    assert casts_of(x, ends, "fp8_rowwise") == 1 and casts_of(x, ends, "fp8_rowwise") == 0
+    others = ends.clone()
+    assert casts_of(x, others, "fp8_rowwise") == 1 and casts_of(x, others, "fp8_rowwise") == 0
+    others[0] -= 1
+    assert casts_of(x, others, "fp8_rowwise") == 1
+    assert casts_of(x, others, "fp8_rowwise:gradient=e5m2") == 1
+    with torch.no_grad():
+        x += 1
+    assert casts_of(x, others, "fp8_rowwise:gradient=e5m2") == 1
+    assert casts_of(x.clone(), others, "fp8_rowwise:gradient=e5m2") == 1
+    one, other = torch.stack([x, -x]).unbind()  # of one node
+    assert casts_of(one, others, "fp8_rowwise") == 1 and casts_of(other, others, "fp8_rowwise") == 1
+    del one, other
+    leaf = x.detach().requires_grad_()  # may be written behind torch's back: each product casts it for itself
+    assert casts_of(leaf, others, "fp8_rowwise") == 0 and octet.product._last is None
+    if device.type == "cuda":
+        assert casts_of(x, others, "fp8_rowwise") == 1
+        with torch.cuda.stream(torch.cuda.Stream()):
+            assert casts_of(x, others, "fp8_rowwise") == 1
+        torch.cuda.synchronize()
 
 
 def test_gradients_of_a_shared_activation_are_added_as_they_are_computed(device, recipe, monkeypatch):
@@ -425,12 +460,28 @@ def test_opcheck_of_the_differentiable(recipe):
     else:
         torch.library.opcheck(torch.ops.octet.cast_weights, (b.detach(), recipe), test_utils=CHECKS)
         torch.library.opcheck(torch.ops.octet.cast_tokens_both, (a.detach(), ends, recipe), test_utils=CHECKS)
+        for other in (recipe, f"{recipe}:forward=bf16"):
+            torch.library.opcheck(torch.ops.octet.cast_tokens, (a.detach(), b.detach(), ends, other), test_utils=CHECKS)
         casts = torch.ops.octet.cast_tokens_both(a.detach(), ends, recipe)
         assert all(torch.equal(cast, k) for cast, k in zip(casts[2:], kept))
         torch.library.opcheck(torch.ops.octet.grouped_mm, (a, b, ends, recipe, "f32", False, *[None] * 4, *casts), test_utils=CHECKS)
     torch.library.opcheck(torch.ops.octet.grouped_mm_backward,
                           (dy, b.detach(), ends, recipe, *(k if k is None else k.detach() for k in kept), True, True, "f32"),
                           test_utils=CHECKS)
+    for dtype in (torch.float32, torch.bfloat16):
+        torch.library.opcheck(torch.ops.octet.grouped_mm_backward_onto,
+                              (dy, b.detach(), ends, recipe, *(k if k is None else k.detach() for k in kept), a.detach().to(dtype), True),
+                              test_utils=CHECKS)
+
+
+def test_steps_of_fake_tensors(recipe):
+    """What estimates a model's memory runs it eagerly on tensors without elements."""
+    with torch._subclasses.FakeTensorMode():
+        a, w, b, ends, dy = (torch.empty(32, 64, requires_grad=True), *[torch.empty(4, 64, 48, requires_grad=True)] * 2,
+                             torch.empty(4, dtype=torch.int32), torch.empty(32, 48))
+        x = a * 2
+        (octet.grouped_mm(x, w, ends, recipe) * octet.grouped_mm(x, b, ends, recipe)).backward(dy)
+        assert a.grad.shape == a.shape and w.grad.shape == w.shape
 
 
 def test_opcheck_of_experts(recipe):

@@ -102,6 +102,16 @@ def test_experts_of_rows_in_order(device, recipe_8):
     assert torch.equal(dx, full[id(x)])
 
 
+def test_a_converted_model_casts_its_tokens_once(device, recipe_8, monkeypatch):
+    """torchtitan's experts give the same rows to gate and up."""
+    casts = []
+    real = octet.product._cast_tokens
+    monkeypatch.setattr(octet.product, "_cast_tokens", lambda *args: casts.append(args[0].shape[1]) or real(*args))
+    model = octet.convert(families.BLOCKS["torchtitan"]().bfloat16().to(device), recipe_8)
+    model(torch.randn(20, families.D, device=device, dtype=torch.bfloat16, requires_grad=True)).sum().backward()
+    assert casts == [families.D, families.H]
+
+
 def test_torchtitan_names_load():
     experts, shared = octet.GroupedExperts(16, 24, 3), octet.MoE(16, 24, 3, 2, shared_dim=8).shared
     w1, w3, w2 = torch.randn(3, 24, 16), torch.randn(3, 24, 16), torch.randn(3, 16, 24)
