@@ -23,10 +23,15 @@ void check_tokens(const char* what, const Tensor& x, const char* axis, std::int6
 struct ForwardResult {
     std::vector<Tensor> y;
     CastTokens kept;
+    std::optional<CastTokens> rows{};  // where they were cast and asked for
 };
 
+// Whether the rows of a that a call casts end with it.
+enum class Rows { of_the_call, returned };
+
 ForwardResult forward(const Tensor& a, const std::vector<const Tensor*>& bs, const Tensor& ends, const Text& text,
-                      const Text& out, bool keep, const Given& given, const Given& cast_rows) {
+                      const Text& out, bool keep, const Given& given, const Given& cast_rows,
+                      Rows made = Rows::of_the_call) {
     const Recipe recipe = parse_recipe(text);
     const Groups groups = groups_of(ends);
     std::vector<Weights> weights;
@@ -54,10 +59,12 @@ ForwardResult forward(const Tensor& a, const std::vector<const Tensor*>& bs, con
     }
     const bool reads_rows = std::find(quantized.begin(), quantized.end(), true) != quantized.end();
     const bool casts_rows = reads_rows && !cast_rows.data.has_value();
-    Call call(a, aligned(workspace) + (casts_rows ? bytes_of(memory[0].rows) : 0) + bytes);
+    if (casts_rows && made == Rows::returned) result.rows.emplace(a, memory[0].rows);
+    const bool takes_rows = casts_rows && !result.rows.has_value();
+    Call call(a, aligned(workspace) + (takes_rows ? bytes_of(memory[0].rows) : 0) + bytes);
     call.take_workspace(workspace);
     QuantizedView rows{};
-    if (casts_rows) rows = take(call, memory[0].rows, device);
+    if (casts_rows) rows = takes_rows ? take(call, memory[0].rows, device) : result.rows->view;
     if (casts_rows || !result.kept.view.data.null())
         quantize_tokens(x, groups, options, rows, result.kept.view, call.on());
     const Operand left = reads_rows && !casts_rows
@@ -83,45 +90,36 @@ Three grouped_mm(Tensor a, Tensor b, Tensor ends, Text recipe, Text out, bool ke
     return {result.y[0], result.kept.data, result.kept.scale};
 }
 
+Five grouped_mm_share(Tensor a, Tensor b, Tensor ends, Text recipe, Text out, std::optional<Tensor> given,
+                      std::optional<Tensor> given_scale) {
+    const std::optional<Tensor> none;
+    const ForwardResult result =
+        forward(a, {&b}, ends, recipe, out, true, {given, given_scale}, {none, none}, Rows::returned);
+    const CastTokens rows = result.rows.has_value() ? *result.rows : CastTokens(a);
+    return {result.y[0], rows.data, rows.scale, result.kept.data, result.kept.scale};
+}
+
 Four grouped_mm_dual(Tensor a, Tensor b0, Tensor b1, Tensor ends, Text recipe, Text out, bool keep) {
     const std::optional<Tensor> none;
     const ForwardResult result = forward(a, {&b0, &b1}, ends, recipe, out, keep, {none, none}, {none, none});
     return {result.y[0], result.y[1], result.kept.data, result.kept.scale};
 }
 
-namespace {
-
-// Along tokens where the recipe's weight gradient reads that, along rows where `with_rows` asks for it.
-Four casts_of(const Tensor& a, const Groups& groups, const Recipe& recipe, bool with_rows) {
-    const Device device = device_of(a);
-    const std::int64_t tokens = a.size(0), features = a.size(1);
-    const QuantizeOptions options = options_for(recipe, recipe.format);
-    const CastTokens kept = cast_columns(a, tokens, features, options, groups, wgrad_in_8_bits(recipe));
-    const CastTokens rows = with_rows ? CastTokens(a, rows_shape(options, tokens, features, device)) : CastTokens(a);
-    const Four result{rows.data, rows.scale, kept.data, kept.scale};
-    if (rows.view.data.null() && kept.view.data.null()) return result;
-    const std::size_t workspace = token_workspace_bytes(device, tokens, features, groups.count);
-    Call call(a, workspace);
-    call.take_workspace(workspace);
-    quantize_tokens(with_dense_rows(a), groups, options, rows.view, kept.view, call.on());
-    return result;
-}
-
-}  // namespace
-
-Four cast_tokens(Tensor a, Tensor b, Tensor ends, Text text) {
-    const Recipe recipe = parse_recipe(text);
-    const Groups groups = groups_of(ends);
-    const Weights weights = weights_of(b);
-    check_tokens("A", a, "in-features", weights.k, b, groups);
-    return casts_of(a, groups, recipe, in_8_bits(recipe, Product::forward, weights, a.size(0), a));
-}
-
 Four cast_tokens_both(Tensor a, Tensor ends, Text text) {
     const Recipe recipe = parse_recipe(text);
     require(recipe.quantizes(), "the recipe ", text, " has no tokens in 8 bits to cast");
     require(a.dim() == 2, "A has ", a.dim(), " axes, expected 2: [tokens, features]");
-    return casts_of(a, groups_of(ends), recipe, true);
+    const Groups groups = groups_of(ends);
+    const Device device = device_of(a);
+    const std::int64_t tokens = a.size(0), features = a.size(1);
+    const QuantizeOptions options = options_for(recipe, recipe.format);
+    const CastTokens kept = cast_columns(a, tokens, features, options, groups, wgrad_in_8_bits(recipe));
+    const CastTokens rows(a, rows_shape(options, tokens, features, device));
+    const std::size_t workspace = token_workspace_bytes(device, tokens, features, groups.count);
+    Call call(a, workspace);
+    call.take_workspace(workspace);
+    quantize_tokens(with_dense_rows(a), groups, options, rows.view, kept.view, call.on());
+    return {rows.data, rows.scale, kept.data, kept.scale};
 }
 
 namespace {

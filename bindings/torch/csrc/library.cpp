@@ -84,8 +84,8 @@ void define(torch::stable::detail::StableLibrary& m) {
         "cast_weights(Tensor b, str recipe) -> "
         "(Tensor forward, Tensor forward_scale, Tensor dgrad, Tensor dgrad_scale)");
     m.def(
-        "cast_tokens(Tensor a, Tensor b, Tensor ends, str recipe) -> "
-        "(Tensor rows, Tensor rows_scale, Tensor kept, Tensor kept_scale)");
+        "grouped_mm_share(Tensor a, Tensor b, Tensor ends, str recipe, str out, Tensor? cast=None, "
+        "Tensor? cast_scale=None) -> (Tensor y, Tensor rows, Tensor rows_scale, Tensor kept, Tensor kept_scale)");
     m.def(
         "cast_tokens_both(Tensor a, Tensor ends, str recipe) -> "
         "(Tensor rows, Tensor rows_scale, Tensor kept, Tensor kept_scale)");
@@ -134,7 +134,7 @@ void implement(torch::stable::detail::StableLibrary& m) {
     m.impl("grouped_mm_backward", TORCH_BOX(&grouped_mm_backward));
     m.impl("grouped_mm_backward_onto", TORCH_BOX(&grouped_mm_backward_onto));
     m.impl("cast_weights", TORCH_BOX(&cast_weights));
-    m.impl("cast_tokens", TORCH_BOX(&cast_tokens));
+    m.impl("grouped_mm_share", TORCH_BOX(&grouped_mm_share));
     m.impl("cast_tokens_both", TORCH_BOX(&cast_tokens_both));
     m.impl("experts", TORCH_BOX(&experts));
     m.impl("experts_backward", TORCH_BOX(&experts_backward));

@@ -11,6 +11,7 @@ using Text = std::string;
 using Two = std::tuple<Tensor, Tensor>;
 using Three = std::tuple<Tensor, Tensor, Tensor>;
 using Four = std::tuple<Tensor, Tensor, Tensor, Tensor>;
+using Five = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor>;
 using Six = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor>;
 using Seven = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor>;
 
@@ -84,9 +85,10 @@ Two grouped_mm_backward_onto(Tensor dy, Tensor b, Tensor ends, Text recipe, Tens
                              std::optional<Tensor> cast_scale);
 // Two products that share a, which is cast and kept once: the gate and up projections of an expert.
 Four grouped_mm_dual(Tensor a, Tensor b0, Tensor b1, Tensor ends, Text recipe, Text out, bool keep);
-// What grouped_mm would make of a: its rows (nothing where the product is in bf16), and what is kept.
-Four cast_tokens(Tensor a, Tensor b, Tensor ends, Text recipe);
-// The same with the rows always, whatever the product is in: their shapes are then known before the call.
+// grouped_mm, and the casts of a for other products: its rows (nothing where this one is in bf16), and what is kept.
+Five grouped_mm_share(Tensor a, Tensor b, Tensor ends, Text recipe, Text out, std::optional<Tensor> cast,
+                      std::optional<Tensor> cast_scale);
+// Those casts alone, the rows whatever the product is in: their shapes are then known before the call.
 Four cast_tokens_both(Tensor a, Tensor ends, Text recipe);
 // The weights of a product, cast for forward and for the input gradient: data and scale of each.
 Four cast_weights(Tensor b, Text recipe);

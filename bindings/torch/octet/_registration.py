@@ -299,22 +299,20 @@ def _(dy, b, ends, recipe, kept, kept_scale, da, wants_b, cast=None, cast_scale=
     return rest, _like_weights(b) if wants_b else dy.new_empty((0,), dtype=torch.float32)
 
 
-@_fake("cast_tokens")
-def _(a, b, ends, recipe):
-    return _cast_tokens(a, ends, recipe, _chooses_8_bits(recipe, "forward"))
+@_fake("grouped_mm_share")
+def _(a, b, ends, recipe, out, cast=None, cast_scale=None):
+    rows = _cast_rows(a, recipe) if _chooses_8_bits(recipe, "forward") else [a.new_empty((0,), dtype=torch.float32) for _ in range(2)]
+    return a.new_empty((a.shape[0], b.shape[2]), dtype=FORMATS[out]), *rows, *_kept(a, *a.shape, ends, recipe, True)
 
 
 @_fake("cast_tokens_both")
 def _(a, ends, recipe):
-    return _cast_tokens(a, ends, recipe, True)
+    return *_cast_rows(a, recipe), *_kept(a, *a.shape, ends, recipe, True)
 
 
-def _cast_tokens(a, ends, recipe, with_rows):
-    if not with_rows:
-        return *(a.new_empty((0,), dtype=torch.float32) for _ in range(2)), *_kept(a, *a.shape, ends, recipe, True)
+def _cast_rows(a, recipe):
     name, options = parse_recipe(recipe)
-    rows = _rows(a, SCALINGS[name], options.get("format", "e4m3"))
-    return *_as_bytes(*rows, SCALINGS[name]), *_kept(a, *a.shape, ends, recipe, True)
+    return _as_bytes(*_rows(a, SCALINGS[name], options.get("format", "e4m3")), SCALINGS[name])
 
 
 @_fake("cast_weights")

@@ -14,7 +14,7 @@ _grouped_mm_no_grad = torch.ops.octet.grouped_mm_no_grad.default
 _grouped_mm_backward = torch.ops.octet.grouped_mm_backward.default
 _grouped_mm_backward_onto = torch.ops.octet.grouped_mm_backward_onto.default
 _grouped_mm_dual = torch.ops.octet.grouped_mm_dual.default
-_cast_tokens = torch.ops.octet.cast_tokens.default
+_grouped_mm_share = torch.ops.octet.grouped_mm_share.default
 _cast_tokens_both = torch.ops.octet.cast_tokens_both.default
 
 
@@ -79,7 +79,11 @@ class _SharedGroupedMM(torch.autograd.Function):
     @staticmethod
     def forward(ctx, link, W, offs, recipe, out, casts, shared):
         A = shared.activation()  # in the graph, `link` stands for it
-        y = _grouped_mm_no_grad(A, W, offs, recipe, out, False, *(casts or (None,) * 4), *shared.rows)[0]
+        if shared.kept is None:
+            y, *rows, kept, kept_scale = _grouped_mm_share(A, W, offs, recipe, out, *casts[:2])
+            shared.rows, shared.kept, shared.kept_scale = rows if rows[0].dim() == 2 else (), kept, kept_scale
+        else:
+            y = _grouped_mm_no_grad(A, W, offs, recipe, out, False, *(casts or (None,) * 4), *shared.rows)[0]
         ctx.recipe, ctx.a_format = recipe, FORMAT_NAMES[A.dtype]
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(W, offs, shared.kept, shared.kept_scale, *casts[2:])
@@ -123,10 +127,10 @@ class _Shared:
     for torch._grouped_mm. It must be the same tensor, made by the same node of the graph, unchanged, with the same groups, recipe
     and stream; all of this ends with the tensor."""
 
-    def __init__(self, A, same, offs, rows, kept, kept_scale):
+    def __init__(self, A, same, offs):
         self.activation = weakref.ref(A, _forget)
         self.same, self.offs = same, offs
-        self.rows, self.kept, self.kept_scale = rows, kept, kept_scale  # rows and their scale, or nothing
+        self.rows = self.kept = self.kept_scale = None  # the first product makes them: rows and their scale, or nothing
         self.link = None  # what stands for A in the next product
 
 
@@ -139,8 +143,8 @@ def _forget(reference):
         _last = None
 
 
-def _shared_cast(A, W, offs, recipe):
-    """The casts of A, or None where it is not shared: no node of the graph made it."""
+def _shared(A, offs, recipe):
+    """What is known of A, or None where it is not shared: no node of the graph made it."""
     global _last
     node = A.grad_fn
     if node is None or not _keeps_8_bits(recipe):
@@ -154,9 +158,7 @@ def _shared_cast(A, W, offs, recipe):
     last = _last  # once: another thread may put its own there
     if last is not None and last.activation() is A and last.same == same and last.offs is offs:
         return last
-    with below_autograd():
-        rows, rows_scale, kept, kept_scale = _cast_tokens(A, W, offs, recipe)
-    _last = last = _Shared(A, same, offs, (rows, rows_scale) if rows.dim() == 2 else (), kept, kept_scale)
+    _last = last = _Shared(A, same, offs)
     return last
 
 
@@ -187,7 +189,7 @@ def grouped_mm(A, W, offs=None, recipe="fp8_rowwise", *, bias=None, out_dtype=No
     elif compiling:
         y = _grouped_mm(A, W, offs, recipe, out, keep)[0]
     elif keep:
-        shared = _shared_cast(A, W, offs, recipe)
+        shared = _shared(A, offs, recipe)
         if shared is None:
             y = _GroupedMM.apply(A, W, offs, recipe, out, casts)
         else:

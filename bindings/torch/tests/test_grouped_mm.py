@@ -209,8 +209,8 @@ def test_dual_is_two_products(device, recipe):
 def test_a_shared_activation_is_cast_once(device, recipe, monkeypatch):
     """Two products of one activation: the bits of two casts, from one; and a changed activation is cast anew."""
     casts = []
-    real = octet.product._cast_tokens
-    monkeypatch.setattr(octet.product, "_cast_tokens", lambda *args: casts.append(1) or real(*args))
+    real = octet.product._grouped_mm_share
+    monkeypatch.setattr(octet.product, "_grouped_mm_share", lambda *args: casts.append(1) or real(*args))
     a, w, b, ends, dy = tensors(device, torch.bfloat16)
     owned = slice(0, ENDS[-1])
 
@@ -239,8 +239,8 @@ def test_a_shared_activation_is_cast_once(device, recipe, monkeypatch):
 
 def test_an_activation_is_cast_anew_where_anything_is_not_the_same(device, monkeypatch):
     casts = []
-    real = octet.product._cast_tokens
-    monkeypatch.setattr(octet.product, "_cast_tokens", lambda *args: casts.append(1) or real(*args))
+    real = octet.product._grouped_mm_share
+    monkeypatch.setattr(octet.product, "_grouped_mm_share", lambda *args: casts.append(1) or real(*args))
     a, _, b, ends, _ = tensors(device, torch.bfloat16)
     x = a * 2
 
@@ -461,7 +461,7 @@ def test_opcheck_of_the_differentiable(recipe):
         torch.library.opcheck(torch.ops.octet.cast_weights, (b.detach(), recipe), test_utils=CHECKS)
         torch.library.opcheck(torch.ops.octet.cast_tokens_both, (a.detach(), ends, recipe), test_utils=CHECKS)
         for other in (recipe, f"{recipe}:forward=bf16"):
-            torch.library.opcheck(torch.ops.octet.cast_tokens, (a.detach(), b.detach(), ends, other), test_utils=CHECKS)
+            torch.library.opcheck(torch.ops.octet.grouped_mm_share, (a.detach(), b.detach(), ends, other, "f32"), test_utils=CHECKS)
         casts = torch.ops.octet.cast_tokens_both(a.detach(), ends, recipe)
         assert all(torch.equal(cast, k) for cast, k in zip(casts[2:], kept))
         torch.library.opcheck(torch.ops.octet.grouped_mm, (a, b, ends, recipe, "f32", False, *[None] * 4, *casts), test_utils=CHECKS)

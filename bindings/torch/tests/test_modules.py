@@ -105,8 +105,8 @@ def test_experts_of_rows_in_order(device, recipe_8):
 def test_a_converted_model_casts_its_tokens_once(device, recipe_8, monkeypatch):
     """torchtitan's experts give the same rows to gate and up."""
     casts = []
-    real = octet.product._cast_tokens
-    monkeypatch.setattr(octet.product, "_cast_tokens", lambda *args: casts.append(args[0].shape[1]) or real(*args))
+    real = octet.product._grouped_mm_share
+    monkeypatch.setattr(octet.product, "_grouped_mm_share", lambda *args: casts.append(args[0].shape[1]) or real(*args))
     model = octet.convert(families.BLOCKS["torchtitan"]().bfloat16().to(device), recipe_8)
     model(torch.randn(20, families.D, device=device, dtype=torch.bfloat16, requires_grad=True)).sum().backward()
     assert casts == [families.D, families.H]
