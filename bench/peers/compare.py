@@ -99,22 +99,26 @@ def interleaved(steps, repetitions):
 
 
 def parts_us(step):
-    """Microseconds of a step's casts and of each product, by the profiler; {} where there is none. Octet runs forward,
-    dgrad and wgrad in this order, one kernel each; everything else is casts."""
+    """Microseconds of a step's products and of its casts, by the profiler; {} where there is none. Octet runs forward,
+    dgrad and wgrad in this order, one kernel each; everything else is casts. Casts that run beside a product are in the
+    product's time: "casts" is when no product runs, "beside" what lies within products."""
     try:
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
             for _ in range(3):
                 flush.zero_()
                 step()
             torch.cuda.synchronize()
-        kernels = sorted((event.time_range.start, event.name, event.device_time if hasattr(event, "device_time") else event.cuda_time)
-                         for event in profile.events() if event.device_type == torch.autograd.DeviceType.CUDA)
-        kernels = [(name, us) for _, name, us in kernels if "octet" in name]
-        products = [us for name, us in kernels if "grouped_product" in name]
+        kernels = sorted((event.time_range.start, event.time_range.end, "grouped_product" in event.name) for event in profile.events()
+                         if event.device_type == torch.autograd.DeviceType.CUDA and "octet" in event.name)
+        products = [(begin, end) for begin, end, product in kernels if product]
         if len(products) != 9:
             raise RuntimeError(f"{len(products)} products in three steps")
-        parts = {name: statistics.median(products[i::3]) for i, name in enumerate(("forward", "dgrad", "wgrad"))}
-        parts["casts"] = sum(us for name, us in kernels if "grouped_product" not in name) / 3
+        parts = {name: statistics.median(end - begin for begin, end in products[i::3])
+                 for i, name in enumerate(("forward", "dgrad", "wgrad"))}
+        casts = [(begin, end) for begin, end, product in kernels if not product]
+        beside = sum(max(0, min(end, last) - max(begin, first)) for begin, end in casts for first, last in products)
+        parts["casts"] = (sum(end - begin for begin, end in casts) - beside) / 3
+        parts["beside"] = beside / 3
         return {name: round(us, 1) for name, us in parts.items()}
     except Exception as error:  # said, and left out of the results
         print(f"no parts: {type(error).__name__}: {error}")

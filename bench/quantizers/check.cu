@@ -105,7 +105,16 @@ std::string check_case(const tool::OpCase& op_case, cudaStream_t stream) {
     op_case.call(inputs, views, {op_case.ends.data(), static_cast<i64>(op_case.ends.size()), {}},
                  {.backend = Backend::reference});
     OnDevice device(op_case);
-    op_case.call(device.input_views, device.output_views, device.groups, {.backend = Backend::cuda, .stream = stream});
+    Execution on{.backend = Backend::cuda, .stream = stream};
+    LaterCasts later;
+    const DeviceBuffer workspace(op_case.halves_workspace);
+    if (op_case.halves_workspace > 0) {
+        on.workspace = workspace.data();
+        on.workspace_bytes = op_case.halves_workspace;
+        on.later = &later;
+    }
+    op_case.call(device.input_views, device.output_views, device.groups, on);
+    later.run(stream);
     checked(cudaStreamSynchronize(stream), "the operation");
     for (std::size_t i = 0; i < expected.size(); ++i) {
         Tensor given(expected[i].format(), expected[i].extents());

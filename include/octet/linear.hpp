@@ -85,6 +85,16 @@ std::string to_string(const StepChoice& choice);  // "forward fp8, dgrad fp8, wg
 StepChoice choose_step(const Recipe& recipe, const LinearShape& shape, std::int64_t tokens, Format plain,
                        Device device);
 
+// Which casts both ways of a step are made in halves, the second one beside a product (LaterCasts): activations and
+// weights beside forward, gradients beside dgrad. By the same cost model; results do not depend on it. weights: they
+// are cast in this step.
+struct CastsBeside {
+    bool activations = false, gradients = false, weights = false;
+    friend bool operator==(const CastsBeside&, const CastsBeside&) = default;
+};
+CastsBeside casts_beside(const Recipe& recipe, const StepChoice& choice, const LinearShape& shape, std::int64_t tokens,
+                         bool weights, Device device);
+
 // What forward leaves for backward. Where the weight gradient is made in 8 bits that is A along tokens, and A itself
 // may go. Otherwise it is A itself, borrowed: it must stay as it is until backward.
 class LinearKept {
@@ -105,7 +115,8 @@ private:
 // Scratch that layers which run one after the other share.
 struct LinearWorkspace {
     QuantizedTensor activation_rows{}, gradient_rows{}, gradient_columns{};
-    ReusedTensor scratch{};  // what the quantizers and the mxfp8 products of a GPU work in
+    ReusedTensor scratch{};         // what the quantizers and the mxfp8 products of a GPU work in
+    ReusedTensor weight_scratch{};  // and the weights' quantizer, whose second half runs beside the tokens'
 };
 
 // A cast is one visit of a tensor by a quantizer, whether it writes one orientation or two.

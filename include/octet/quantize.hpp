@@ -16,6 +16,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 #include "octet/groups.hpp"
 #include "octet/recipe.hpp"
@@ -27,6 +28,33 @@ enum class Backend : std::uint8_t { automatic, reference, cpu, cuda, hip };
 
 struct KernelTuning;  // src/tune
 
+// The transposed halves of casts, still to be made. A cast both ways (quantize_pair, quantize_weights) under an
+// Execution that names a LaterCasts may make the rows alone, and leave the rest here: run() starts it. A product that
+// needs the rows, launched on the same stream in between, then has the rest of the cast beside it. Until run(), x, the
+// outputs and the workspace must stay as they are. What cannot be made in halves is made at once: then nothing is left.
+class LaterCasts {
+public:
+    LaterCasts() = default;
+    LaterCasts(const LaterCasts&) = delete;
+    LaterCasts& operator=(const LaterCasts&) = delete;
+
+    bool full() const { return count_ == most; }
+    void run(void* stream);
+
+    using Start = void (*)(const void* parameters, std::int64_t blocks, void* stream);
+    void add(Start start, std::int64_t blocks, const void* parameters, std::size_t bytes);
+
+private:
+    static constexpr std::size_t most = 2, parameter_bytes = 512;
+    struct Launch {
+        Start start;
+        std::int64_t blocks;
+        alignas(16) std::byte parameters[parameter_bytes];
+    };
+    Launch launch_[most]{};
+    std::size_t count_ = 0;
+};
+
 // Where and how a call runs. `automatic` takes the fast implementation for the tensors' device.
 struct Execution {
     Backend backend = Backend::automatic;
@@ -34,6 +62,7 @@ struct Execution {
     void* stream = nullptr;     // GPU: the cudaStream_t or hipStream_t to run on
     void* workspace = nullptr;  // GPU: device memory on a multiple of 256 bytes; null: from the stream's memory pool
     std::size_t workspace_bytes = 0;
+    LaterCasts* later = nullptr;  // GPU: where a cast both ways may leave its second half; needs a workspace of its own
     const KernelTuning* tuning = nullptr;  // GPU: instead of the tuning table's choice; for `octet tune`
 };
 

@@ -8,14 +8,18 @@
 //     runner.template launch_next<Kernel>(blocks, params)       may begin before the call's last kernel has ended, and
 //                                                               waits for it itself (await_earlier)
 //     runner.template launch_together<Kernel>(blocks, params)   all blocks at once: they wait for each other
+//     runner.halves()                               -> whether a cast both ways may be made in two halves
+//     runner.template launch_later<Kernel>(blocks, params)      the second half: once the caller asks for it
 //
 // The CUDA backend and the emulator tests are two Runners. Arguments have been checked.
 #pragma once
 
+#include "gpu/columns_by_peaks.hpp"
 #include "gpu/dequantize.hpp"
 #include "gpu/layout.hpp"
 #include "gpu/plan.hpp"
 #include "gpu/rows.hpp"
+#include "gpu/rows_and_peaks.hpp"
 #include "gpu/tiles.hpp"
 #include "gpu/transposed.hpp"
 #include "gpu/tuning.hpp"
@@ -231,8 +235,86 @@ void launch_tiles(Runner& runner, TileParams p) {
     }
 }
 
+// ---- halves
+
+// Whether both kernels take the cast: see there.
+template <class Codec>
+bool has_halves(Format input, const TileParams& p) {
+    const TileOperand& o = p.operand[0];
+    const bool whole = p.ends ? p.tiling.alignment % 16 == 0 : p.uniform_rows % 16 == 0;
+    return input == Format::bf16 && o.columns_wanted && o.aligned && o.column_data_aligned && whole &&
+           starts_on(p.row_data, 8) && p.row_data_stride[0] % 8 == 0 && p.row_data_stride[1] % 8 == 0 &&
+           o.columns % ColumnsByPeaksKernel<Codec>::strip == 0 && o.columns <= RowsAndPeaksKernel<Codec, 8>::reach &&
+           p.rows > 0;
+}
+
+template <class Codec, class Runner>
+void launch_rows_and_peaks(Runner& runner, const TileParams& p) {
+    RowsAndPeaksParams rows{};
+    rows.x = p.operand[0].x;
+    rows.data = p.row_data;
+    std::copy_n(p.operand[0].x_stride, 2, rows.x_stride);
+    std::copy_n(p.row_data_stride, 2, rows.data_stride);
+    rows.scale = p.row_scale;
+    rows.rule = p.rule;
+    rows.groups = p.groups;
+    rows.rows = p.rows;
+    rows.columns = p.operand[0].columns;
+    rows.apart = !p.ends;
+    rows.spans = p.plan.span;
+    rows.peaks = p.plan.column_amax;
+    const auto go = [&](auto vectors) {
+        using Kernel = RowsAndPeaksKernel<Codec, decltype(vectors)::value>;
+        // Whole waves of blocks, of as few rows as the handing in of maxima is worth.
+        constexpr i64 worth = 32;
+        const i64 resident = runner.template resident<Kernel>();
+        const i64 waves = std::max<i64>(1, rows.rows / (resident * worth));
+        rows.rows_a_block = round_up(ceil_div(rows.rows, resident * waves), Kernel::batch);
+        runner.template launch_next<Kernel>(ceil_div(rows.rows, rows.rows_a_block), rows);
+    };
+    switch (ceil_div(rows.columns, RowsAndPeaksKernel<Codec, 1>::reach)) {
+        case 1: return go(std::integral_constant<int, 1>{});
+        case 2: return go(std::integral_constant<int, 2>{});
+        case 3: return go(std::integral_constant<int, 3>{});
+        case 4: return go(std::integral_constant<int, 4>{});
+        default: return go(std::integral_constant<int, 8>{});
+    }
+}
+
+// Rows now, and the largest magnitudes of the columns; the columns later.
+template <class Codec, class Runner>
+void in_halves(Runner& runner, TileParams p) {
+    using Columns = ColumnsByPeaksKernel<Codec>;
+    const TileOperand& o = p.operand[0];
+    p.tiling.tiles = p.tiling.empty_groups = 1;
+    p.tiling.column_tiles = 1;
+    place_plan(runner, p, columns_workspace(p.groups, 0, o.columns));
+    launch_plan(runner, p);
+    launch_rows_and_peaks<Codec>(runner, p);
+
+    ColumnsByPeaksParams columns{};
+    columns.x = o.x;
+    columns.data = o.column_data;
+    std::copy_n(o.x_stride, 2, columns.x_stride);
+    std::copy_n(o.column_data_stride, 2, columns.data_stride);
+    columns.scale = o.column_scale;
+    columns.rule = p.rule;
+    columns.groups = p.groups;
+    columns.columns = o.columns;
+    columns.apart = !p.ends;
+    columns.strips = static_cast<u32>(o.columns / Columns::strip);
+    columns.tiling = p.tiling;
+    columns.spans = p.plan.span;
+    columns.peaks = p.plan.column_amax;
+    const i64 tiles = p.ends ? ceil_div(padded_bound(p.rows, p.groups, p.tiling.alignment), tile_rows) + p.groups
+                             : p.groups * ceil_div(p.uniform_rows, tile_rows);
+    runner.template launch_later<Columns>(Columns::blocks_a_strip(tiles, p.groups) * columns.strips, columns);
+}
+
 template <class Codec, class Runner>
 void tiles(Runner& runner, Format input, TileParams& p, TileScales scales, bool with_rows) {
+    if (scales == TileScales::slab && with_rows && runner.halves() && has_halves<Codec>(input, p))
+        return in_halves<Codec>(runner, p);
     p.element_bytes = static_cast<i32>(bytes_of(input));
     with_input(input, [&](auto in) {
         using In = typename decltype(in)::type;

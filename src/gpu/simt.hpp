@@ -66,6 +66,22 @@ enum class Reuse {
     stream,  // not read again soon: leave the caches to others
 };
 
+// Whether the rest of a line of memory, of which a part is asked for, is wanted soon, by whomever.
+enum class Line { this_part, rest_soon };
+
+// What load_transposed does where the hardware has no instruction for it: `unit` neighbouring threads take part.
+template <class Thread, class RowOf>
+OCTET_GPU void load_transposed_by_elements(Thread& t, RowOf row_of, u32 (&words)[4]) {
+    const int lane = t.thread() % unit;
+    for (int matrix = 0; matrix < 4; ++matrix) {
+        const auto element = [&](int row) {
+            const Vec16* line = row_of(8 * matrix + row);
+            return static_cast<u32>(t.load_shared(reinterpret_cast<const u16*>(line) + lane / 4));
+        };
+        words[matrix] = element(lane % 4 * 2) | element(lane % 4 * 2 + 1) << 16;
+    }
+}
+
 }  // namespace octet::simt
 
 #if defined(__CUDACC__)

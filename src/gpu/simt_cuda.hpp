@@ -34,6 +34,16 @@ struct CudaThread {
         *to = value;
     }
 
+    // Four matrices of 8 x 8 16-bit elements, transposed: row_of(lane) is row lane % 8 of matrix lane / 8, and a lane
+    // gets of each matrix rows 2 (lane % 4) and the next one of column lane / 4, the first in the lower half.
+    template <class RowOf>
+    OCTET_GPU static void load_transposed(RowOf row_of, u32 (&words)[4]) {
+        asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
+                     : "r"(static_cast<u32>(__cvta_generic_to_shared(row_of(thread() % unit))))
+                     : "memory");
+    }
+
     // Shared memory to read in place, more than once: const T& x = t.borrow_shared(&s.x);
     template <class T>
     OCTET_GPU static const T& borrow_shared(const T* from) {
@@ -59,11 +69,16 @@ struct CudaThread {
     }
     // 16 bytes to shared memory, past the registers; zeros where `inside` is not set, and nothing is read. They are
     // there for the thread that asked, once it has awaited them.
+    template <Line line = Line::this_part>
     OCTET_GPU static void copy_async(Vec16* to_shared, const void* from, bool inside) {
-        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(
-                         static_cast<u32>(__cvta_generic_to_shared(to_shared))),
-                     "l"(__cvta_generic_to_global(from)), "r"(inside ? 16 : 0)
-                     : "memory");
+        const u32 to = static_cast<u32>(__cvta_generic_to_shared(to_shared));
+        const auto at = __cvta_generic_to_global(from);
+        const int bytes = inside ? 16 : 0;
+        if constexpr (line == Line::rest_soon)
+            asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(at), "r"(bytes)
+                         : "memory");
+        else
+            asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(at), "r"(bytes) : "memory");
     }
     OCTET_GPU static void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
     // Waits for the copies of all commits but the last `later`.

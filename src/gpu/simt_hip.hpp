@@ -38,6 +38,10 @@ struct HipThread {
     OCTET_GPU static const T& borrow_shared(const T* from) {
         return *from;
     }
+    template <class RowOf>
+    OCTET_GPU void load_transposed(RowOf row_of, u32 (&words)[4]) {
+        load_transposed_by_elements(*this, row_of, words);
+    }
 
     // ---- global memory
     template <Reuse reuse = Reuse::normal>
@@ -51,6 +55,7 @@ struct HipThread {
         return {{v[0], v[1], v[2], v[3]}};
     }
     // gfx942 copies no 16 bytes past its registers: a load, and a store once they are there.
+    template <Line line = Line::this_part>
     OCTET_GPU static void copy_async(Vec16* to_shared, const void* from, bool inside) {
         *to_shared = inside ? load16(from) : Vec16{{0, 0, 0, 0}};
     }

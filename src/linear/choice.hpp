@@ -3,7 +3,8 @@
 //
 // A product takes the longer of flops / rate and bytes / copy bandwidth, plus a share of the shorter: they overlap, but
 // not wholly. A cast takes bytes / (copy bandwidth x what the quantizer reaches of it); a cast of the weights is
-// divided by Recipe::weight_uses.
+// divided by Recipe::weight_uses. A cast both ways may also be made in halves: rows first, and the rest beside a
+// product, for part of the time it would take alone, as far as the product is long enough.
 //
 // Every mix of forward and dgrad that the recipe allows is summed up, and the least total wins; 8 bits where they tie.
 // wgrad is what the recipe says: in 8 bits it decides what is kept between forward and backward, which is no question
@@ -21,10 +22,15 @@ struct StepRates {
     const char* architecture;
     double copy_gbps;
     double overlap;  // share of the shorter of arithmetic and traffic that is not hidden behind the longer
-    double bf16, fast, promoted, blockwise, mx;             // TFLOP/s of a large product
-    double rows, columns, pair;                             // of copy bandwidth, activations and gradients
-    double weights_along_k, weights_along_n, weights_both;  // of copy bandwidth
-    double launch_us;                                       // of one cast or product
+    double bf16, fast, promoted, blockwise, mx;  // TFLOP/s of a large product
+    double rows, columns;                        // of copy bandwidth, activations and gradients
+    double pair, pair_held;                   // both ways: of groups that are read twice, and of those held on the chip
+    double weights_along_k, weights_along_n;  // of copy bandwidth
+    double weights_both, weights_both_held;
+    double held_bytes;                        // the largest group or expert that is held
+    double rows_and_peaks, columns_by_peaks;  // the two halves of a cast both ways, alone
+    double beside_gbps, beside_cost;  // the second half beside a product: its rate, and what of its time is paid
+    double launch_us;                 // of one cast or product
 };
 
 // Of the device's architecture; null where the recipe is taken at its word (the CPU).
@@ -37,6 +43,9 @@ struct StepCost {
     double forward = 0, dgrad = 0, wgrad = 0;
     double total() const { return activation_casts + gradient_casts + weight_casts + forward + dgrad + wgrad; }
 };
+
+CastsBeside casts_beside(const StepRates* rates, const Recipe& recipe, const StepChoice& choice,
+                         const LinearShape& shape, std::int64_t tokens, bool weights);
 
 StepCost step_cost(const StepRates& rates, const Recipe& recipe, const StepChoice& choice, const LinearShape& shape,
                    std::int64_t tokens);

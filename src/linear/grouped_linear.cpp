@@ -93,7 +93,8 @@ void GroupedLinear::cache_weights(const StepChoice& choice, LinearWorkspace& wor
             along_n_.reshape_weights(options, shape_.experts, shape_.in_features, shape_.out_features, weights_.device);
     const std::size_t scratch =
         weight_workspace_bytes(weights_.device, shape_.experts, shape_.out_features, shape_.in_features);
-    const Execution quantize_on = with_workspace(on, workspace.scratch, weights_.device, scratch);
+    const Execution quantize_on = with_workspace(on, on.later != nullptr ? workspace.weight_scratch : workspace.scratch,
+                                                 weights_.device, scratch);
     timed(report_.cast_seconds, [&] { quantize_weights(weights_, options, forward, dgrad, quantize_on); });
     ++report_.weight_casts;
     along_k_cached_ = along_k_cached_ || along_k;
@@ -130,6 +131,14 @@ void GroupedLinear::forward(ConstTensorView a, Groups groups, TensorView y, Line
     const std::int64_t tokens = a.size(0);
 
     const StepChoice now = choice(tokens, a.format);
+    LaterCasts later;
+    Execution cast_on = on, weights_on = on;
+    // A cast that waits keeps its workspace: two of them need two.
+    const bool casts_weights = !along_k_cached_ && !along_n_cached_ && on.workspace == nullptr;
+    const CastsBeside beside = casts_beside(recipe_, now, shape_, tokens, casts_weights, a.device);
+    if (beside.activations) cast_on.later = &later;
+    if (beside.weights) weights_on.later = &later;
+    const bool along_n_before = along_n_cached_;
     Operand left(a), right(weights_);
     const bool cast_rows = now.forward == ProductPrecision::fp8;
     const bool cast_columns = kept != nullptr && wgrad_in_8_bits();
@@ -137,7 +146,7 @@ void GroupedLinear::forward(ConstTensorView a, Groups groups, TensorView y, Line
         const QuantizeOptions options = options_for(recipe_.format);
         QuantizedView rows{}, columns{};
         if (cast_rows) {
-            cache_weights(now, workspace, on);
+            cache_weights(now, workspace, weights_on);
             rows = workspace.activation_rows.reshape_rows(options, tokens, shape_.in_features, a.device);
             left = workspace.activation_rows.operand();
             right = along_k_.operand();
@@ -148,14 +157,20 @@ void GroupedLinear::forward(ConstTensorView a, Groups groups, TensorView y, Line
             columns =
                 kept->columns_.reshape_columns(options, tokens, groups.count, alignment, shape_.in_features, a.device);
         }
-        cast_tokens(a, groups, alignment, options, rows, columns, workspace, on);
+        cast_tokens(a, groups, alignment, options, rows, columns, workspace, cast_on);
         ++report_.activation_casts;
     }
     const ProductOptions options{Update::overwrite, recipe_.accumulation};
-    timed(report_.product_seconds, [&] {
-        grouped_forward(left, right, groups, y, options,
-                        with_workspace(on, workspace.scratch, a.device, product_workspace_bytes(left, right)));
-    });
+    try {
+        timed(report_.product_seconds, [&] {
+            grouped_forward(left, right, groups, y, options,
+                            with_workspace(on, workspace.scratch, a.device, product_workspace_bytes(left, right)));
+        });
+        later.run(on.stream);
+    } catch (...) {
+        along_n_cached_ = along_n_before;  // the second half of the weights' cast was not made
+        throw;
+    }
 
     if (kept == nullptr) return;
     kept->tokens_ = tokens;
@@ -184,6 +199,9 @@ void GroupedLinear::backward(ConstTensorView dy, Groups groups, const LinearKept
     const std::int64_t alignment = recipe_.quantizes() ? token_alignment(recipe_.scaling(), dy.device) : 1;
 
     const StepChoice now = choice(tokens, dy.format);
+    LaterCasts later;
+    Execution cast_on = on;
+    if (casts_beside(recipe_, now, shape_, tokens, false, dy.device).gradients) cast_on.later = &later;
     Operand rows(dy), columns(dy);
     const bool cast_rows = wants_da && now.dgrad == ProductPrecision::fp8;
     const bool cast_columns = wants_dw && wgrad_in_8_bits();
@@ -200,7 +218,7 @@ void GroupedLinear::backward(ConstTensorView dy, Groups groups, const LinearKept
                                                                      shape_.out_features, dy.device);
             columns = workspace.gradient_columns.operand();
         }
-        cast_tokens(dy, groups, alignment, options, rows_out, columns_out, workspace, on);
+        cast_tokens(dy, groups, alignment, options, rows_out, columns_out, workspace, cast_on);
         ++report_.gradient_casts;
     }
     timed(report_.product_seconds, [&] {
@@ -208,6 +226,7 @@ void GroupedLinear::backward(ConstTensorView dy, Groups groups, const LinearKept
             const Operand w = cast_rows ? along_n_.operand() : Operand(weights_);
             grouped_dgrad(rows, w, groups, da, {Update::overwrite, recipe_.accumulation},
                           with_workspace(on, workspace.scratch, dy.device, product_workspace_bytes(rows, w)));
+            later.run(on.stream);
         }
         if (wants_dw) {
             const Operand a = wgrad_in_8_bits() ? kept.columns_.operand() : Operand(kept.borrowed_);

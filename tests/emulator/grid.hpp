@@ -112,6 +112,10 @@ public:
     T borrow_shared(const T* from) {
         return load_shared(from);
     }
+    template <class RowOf>
+    void load_transposed(RowOf row_of, u32 (&words)[4]) {
+        simt::load_transposed_by_elements(*this, row_of, words);
+    }
     template <class T, class V>
     void store_shared(T* to, V value) {
         touch(to, sizeof(T), true);
@@ -124,6 +128,7 @@ public:
         return wide_load<Vec16>(from);
     }
     // A copy arrives when it is awaited and no sooner, so that a kernel cannot do without the wait.
+    template <Line line = Line::this_part>
     void copy_async(Vec16* to_shared, const void* from, bool inside) {
         if (inside) check_alignment(from, sizeof(Vec16), "copy");
         touch(to_shared, sizeof(Vec16), true);

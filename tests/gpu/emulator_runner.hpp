@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -36,6 +37,19 @@ public:
     void launch_next(std::int64_t blocks, const typename Kernel::Params& params) {
         launch<Kernel>(blocks, params);
     }
+    // As a product between the two halves would see it: the second one is launched by run_later().
+    template <class Kernel>
+    void launch_later(std::int64_t blocks, const typename Kernel::Params& params) {
+        later_.push_back([this, blocks, params] { launch<Kernel>(blocks, params); });
+    }
+    bool halves() const { return halves_; }
+    void set_halves(bool halves) { halves_ = halves; }
+    std::size_t run_later() {
+        const std::size_t launched = later_.size();
+        for (const auto& start : later_) start();
+        later_.clear();
+        return launched;
+    }
     template <class Kernel>
     void launch_together(std::int64_t blocks, const typename Kernel::Params& params) {
         emulator::launch<Kernel>(blocks, params, width_, static_cast<int>(blocks));
@@ -45,6 +59,8 @@ private:
     int width_;
     std::int64_t blocks_;
     QuantizerTuning tuning_;
+    bool halves_ = false;
+    std::vector<std::function<void()>> later_;
     std::vector<std::unique_ptr<std::byte[]>> memory_;
 };
 

@@ -232,7 +232,8 @@ void check_pair(Case& c) {
         quantize_pair<decltype(codec)>(c.runner, x.view(), c.groups(), c.alignment, c.options, given_rows.view(),
                                        given.view());
     });
-    expect_same("rows", expected_rows, given_rows);
+    expect_same("rows", expected_rows, given_rows);  // of a cast in two halves: the first
+    c.runner.run_later();
     expect_same("columns", expected, given);
 }
 
@@ -259,6 +260,7 @@ void check_weights(Case& c) {
         quantize_weights<decltype(codec)>(c.runner, w.view(), c.options, k_of(given_k), n_of(given_n));
     });
     expect_same("along_k", expected_k, given_k);
+    c.runner.run_later();
     expect_same("along_n", expected_n, given_n);
 }
 
@@ -427,6 +429,63 @@ TEST_P(GpuLongGroups, EqualTheReference) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, GpuLongGroups, testing::Values(104, 248, 504, 1016, 2040, 4096, 12304, 16400));
+
+// A cast both ways in two halves: short and long rows, empty and one-row groups, more groups than threads, rows nobody
+// owns, padding to 16 and to more.
+class GpuHalves : public testing::TestWithParam<std::tuple<std::int64_t, int>> {};
+
+TEST_P(GpuHalves, EqualTheReference) {
+    const auto [columns, width] = GetParam();
+    for (int i = 0; i < 12; i += every) {
+        const auto seed = static_cast<std::uint64_t>(columns * 100 + i);
+        Case c(seed, width, Scaling::rowwise);
+        c.input = Format::bf16;
+        c.k = columns;
+        c.alignment = one_of<std::int64_t>(c.random, {16, 48, 128});
+        c.gap = one_of<std::int64_t>(c.random, {0, 16});
+        if (columns > 2048) {  // long rows take long: few of them
+            c.m = one_of<std::int64_t>(c.random, {1, 40, 129});
+            c.ends.resize(std::min<std::size_t>(c.ends.size(), 5));
+            for (auto& end : c.ends) end = std::min(end, static_cast<std::int32_t>(c.m));
+        }
+        c.ends.back() = static_cast<std::int32_t>(c.m - c.m / 10);
+        c.runner.set_halves(true);
+        SCOPED_TRACE(testing::Message() << "seed " << seed << ", [" << c.m << ", " << c.k << "], " << c.ends.size()
+                                        << " groups, alignment " << c.alignment);
+        ASSERT_NO_THROW(check_pair(c));
+        ASSERT_NO_THROW(check_weights(c));
+        if (testing::Test::HasFailure()) return;
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, GpuHalves,
+                         testing::Combine(testing::Values(32, 96, 512, 2048, 2080, 5120, 7168, 9216),
+                                          testing::Values(32, 64)));
+
+// That the halves are taken where they can be, and only there.
+TEST(GpuHalves, AreTakenWhereTheyCan) {
+    const auto later = [](std::int64_t columns, std::int64_t alignment, Format format) {
+        Case c(11, 32, Scaling::rowwise);
+        c.input = format;
+        c.m = 64;
+        c.k = columns;
+        c.gap = 0;
+        c.alignment = alignment;
+        c.ends = {10, 64};
+        c.runner.set_halves(true);
+        Strided x(format, {c.m, c.k}, 0);
+        Operand rows = c.rows_operand(), tokens = c.tokens_operand(c.k);
+        c.with_codec([&](auto codec) {
+            quantize_pair<decltype(codec)>(c.runner, x.view(), c.groups(), c.alignment, c.options, rows.view(),
+                                           tokens.view());
+        });
+        return c.runner.run_later();
+    };
+    EXPECT_EQ(later(64, 16, Format::bf16), 1u);
+    EXPECT_EQ(later(40, 16, Format::bf16), 0u);  // no whole strips
+    EXPECT_EQ(later(64, 1, Format::bf16), 0u);   // groups that do not start on 16
+    EXPECT_EQ(later(64, 16, Format::f32), 0u);
+}
 
 // As many tiles that share maxima as fit, and one more: the last fused ones, and the first split ones.
 TEST(GpuSlabs, FusedAndSplit) {

@@ -62,6 +62,26 @@ TEST(StepChoice, IsMonotonousInTokens) {
     }
 }
 
+// In halves where groups are read twice anyway and the product is long; not where there is no room beside it.
+TEST(CastsBeside, WhereTheyPay) {
+    const auto beside = [](const char* recipe, std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t e,
+                           bool weights) {
+        const Recipe parsed = parse_recipe(recipe);
+        const StepChoice choice = choose_step(&sm90_rates, parsed, {e, n, k}, m, Format::bf16);
+        return casts_beside(&sm90_rates, parsed, choice, {e, n, k}, m, weights);
+    };
+    const char* fast = "fp8_rowwise:accumulation=fast";
+    EXPECT_EQ(beside(fast, 16640, 8192, 5120, 1, true), (CastsBeside{true, true, true}));
+    EXPECT_EQ(beside(fast, 16640, 8192, 5120, 1, false), (CastsBeside{true, true, false}));
+    EXPECT_EQ(beside(fast, 98304, 2816, 2048, 8, true), (CastsBeside{true, true, true}));
+    EXPECT_EQ(beside(fast, 16640, 8192, 5120, 64, true), CastsBeside{});  // bf16, and few tokens an expert
+    EXPECT_EQ(beside("fp8_rowwise:accumulation=promoted", 16640, 8192, 5120, 1, true), CastsBeside{});
+    EXPECT_EQ(beside("mxfp8", 16640, 8192, 5120, 1, true), CastsBeside{});
+    EXPECT_EQ(beside("fp8_rowwise:accumulation=fast,dgrad=bf16", 16640, 8192, 5120, 1, true),
+              (CastsBeside{true, false, false}));
+    EXPECT_EQ(casts_beside(nullptr, parse_recipe(fast), {}, {1, 8192, 5120}, 16640, true), CastsBeside{});
+}
+
 TEST(KeptAlignment, PacksCloserWhereGroupsAreSmall) {
     const Device gpu{DeviceKind::cuda, 0};
     for (const auto& [tokens, groups] :
@@ -77,7 +97,7 @@ TEST(KeptAlignment, PacksCloserWhereGroupsAreSmall) {
 
 TEST(StepChoice, ExplainsItselfInATable) {
     const std::string text = explain_step(sm90_rates, parse_recipe("fp8_rowwise"), {64, 8192, 5120}, 16640);
-    EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 5);
+    EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 6);
     EXPECT_NE(text.find("forward bf16, dgrad bf16, wgrad fp8"), std::string::npos);
     EXPECT_EQ(text.find("<- chosen"), text.rfind("<- chosen"));
 }

@@ -228,9 +228,22 @@ OpCase dual_case(const std::string& op, Random& random) {
     return std::move(b.result);
 }
 
+// Half of the casts both ways are made in halves, with sizes that can be.
+bool in_halves(Builder& b) {
+    if (below(b.random, 2) == 0) return false;
+    b.options.scaling = Scaling::rowwise;
+    b.input_format = Format::bf16;
+    b.result.halves_workspace = std::size_t{8} << 20;
+    b.result.text = text_of(b.options) + " in halves";
+    return true;
+}
+
 OpCase pair_case(const std::string& op, Random& random) {
     Builder b(op, random);
-    const std::int64_t m = random_size(random), k = random_size(random), alignment = b.grouped(m);
+    const bool halves = in_halves(b);
+    const std::int64_t m = random_size(random), k = halves ? round_up(random_size(random), 32) : random_size(random);
+    std::int64_t alignment = b.grouped(m);
+    if (halves) alignment = round_up(alignment, 16);
     b.input({m, k});
     const auto rows = b.rows(m, k), columns = b.tokens(k, m, alignment);
     b.result.call = [=, options = b.options](auto in, auto outputs, Groups groups, const Execution& on) {
@@ -252,9 +265,11 @@ OpCase transposed_case(const std::string& op, Random& random) {
 
 OpCase weights_case(const std::string& op, Random& random) {
     Builder b(op, random);
-    const std::int64_t experts = 1 + below(random, 4), n = random_size(random), k = random_size(random);
+    const bool halves = in_halves(b);
+    const std::int64_t experts = 1 + below(random, 4), n = round_up(random_size(random), halves ? 16 : 1),
+                       k = round_up(random_size(random), halves ? 32 : 1);
     b.input({experts, n, k});
-    const int which = static_cast<int>(below(random, 3));  // along_k, along_n, both
+    const int which = halves ? 2 : static_cast<int>(below(random, 3));  // along_k, along_n, both
     const auto along_k = b.weights(experts, n, k);
     const auto along_n = b.weights(experts, k, n);
     b.result.text += which == 0 ? ", along_k" : which == 1 ? ", along_n" : ", both";

@@ -18,7 +18,8 @@ struct OpCase {
     std::string text;  // the shapes and options, for the report of a failure
     std::vector<Tensor> inputs;
     std::vector<Tensor> outputs;
-    std::vector<std::int32_t> ends;  // the groups, where the operation has them
+    std::vector<std::int32_t> ends;    // the groups, where the operation has them
+    std::size_t halves_workspace = 0;  // not 0: the call is made in two halves (LaterCasts), in a workspace so large
     std::function<void(std::span<const ConstTensorView> inputs, std::span<const TensorView> outputs, Groups groups,
                        const Execution& on)>
         call;

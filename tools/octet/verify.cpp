@@ -61,8 +61,17 @@ std::vector<Tensor> outputs_of(const OpCase& op_case, Device device, Execution o
                                   device);
     const auto count = static_cast<std::int64_t>(op_case.ends.size());
     const void* ends = on_device(op_case.ends.data(), op_case.ends.size() * sizeof(std::int32_t));
+    LaterCasts later;
+    DeviceMemory workspace;
+    if (op_case.halves_workspace > 0) {
+        workspace = DeviceMemory(device, op_case.halves_workspace);
+        on.workspace = workspace.data();
+        on.workspace_bytes = op_case.halves_workspace;
+        on.later = &later;
+    }
     const auto call_into = [&](std::vector<Tensor>& results) {
         op_case.call(input_views, output_views, {static_cast<const std::int32_t*>(ends), count, device}, on);
+        later.run(on.stream);
         synchronize(device);
         for (std::size_t i = 0; i < results.size(); ++i)
             memory[first_output + i].download(results[i].as<char>(), results[i].bytes());

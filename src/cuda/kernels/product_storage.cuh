@@ -70,6 +70,11 @@ struct ProductConfig {
         std::conditional_t<columns_halved, HalvedOutputLayout<output, right_tile>,
                            octet::cuda::OutputLayout<output, staging_bytes, whole_tile_staged ? 1 : 2>>>;
     static constexpr int threads = 384;
+    // Registers of a thread at launch, and of those who feed and who multiply. With one set of accumulators enough are
+    // left on a multiprocessor for a block of 128 threads that casts meanwhile (gpu/columns_by_peaks.hpp).
+    static constexpr bool leaves_room = accumulation == Accumulation::fast;
+    static constexpr int registers = leaves_room ? 160 : 168, feed_registers = leaves_room ? 48 : 56,
+                         multiply_registers = leaves_room ? 216 : 224;
     static constexpr int task_readers = 11;  // warps: 1 feeding, 2 storing, 8 multiplying
     // On a full slot: the engine, and 32 lanes where they bring scales.
     static constexpr int tile_arrivals = decoded || accumulation == Accumulation::blocks ? 33 : 1;

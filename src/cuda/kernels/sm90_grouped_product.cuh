@@ -22,7 +22,7 @@ namespace octet::cuda {
 // rows (panels: box 64 columns x 64 steps of the reduction). out_map: box 128 bytes x 32 rows. All with the 128-byte
 // swizzle.
 template <class Config>
-__global__ void __launch_bounds__(Config::threads, 1)
+__global__ void __maxnreg__(Config::registers)
     sm90_grouped_product(const __grid_constant__ CUtensorMap left_map, const __grid_constant__ CUtensorMap right_map,
                          const __grid_constant__ CUtensorMap right_full_map,
                          const __grid_constant__ CUtensorMap out_map,
@@ -48,12 +48,12 @@ __global__ void __launch_bounds__(Config::threads, 1)
         ptx::tensor_map_prefetch(&right_full_map);
         ptx::tensor_map_prefetch(&out_map);
     }
-    ptx::let_next_kernel_start();
     __syncthreads();
     ptx::await_previous_kernels();
+    ptx::let_next_kernel_start();  // not sooner: a cast that runs beside this product reads what came before it
 
     if (warp < 4) {
-        ptx::registers_shrink<56>();
+        ptx::registers_shrink<Config::feed_registers>();
         if (warp == 1)
             post_tasks<Config>(storage, parameters);
         else if (warp >= 2)
@@ -61,7 +61,7 @@ __global__ void __launch_bounds__(Config::threads, 1)
         else
             feed<Config>(storage, {&left_map, &right_map, &right_full_map}, parameters);
     } else {
-        ptx::registers_grow<224>();
+        ptx::registers_grow<Config::multiply_registers>();
         // Uniform over the warp, and known to be: the descriptors then live in uniform registers.
         const int half = __shfl_sync(~0u, warp / 4 - 1, 0);
         Multiplier<Config>{storage, half, {storage.output[half], storage.chunks[half]}}.run();

@@ -28,6 +28,10 @@ void launch_product(const ProductMaps& maps, const ProductParameters& parameters
     prepared(device.index, [&] {
         check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(Storage)),
                    "cudaFuncSetAttribute");
+        // What the product leaves of shared memory is for a cast beside it, not for the first cache.
+        check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
+                                        cudaSharedmemCarveoutMaxShared),
+                   "cudaFuncSetAttribute");
     });
     const auto blocks = static_cast<unsigned>(std::min<std::int64_t>(device.hopper_multiprocessors, most_tiles));
     // Its barriers are set up while the kernel before it ends: microseconds, but small products have few.

@@ -86,6 +86,28 @@ public:
         go<Kernel>(blocks, params, {&together, 1});
     }
 
+    // Only in memory that outlives the call can maxima wait for the second half.
+    bool halves() const { return on_.later != nullptr && on_.workspace != nullptr && !on_.later->full(); }
+    // Begins beside the product before it in the stream, which has waited for all that this kernel reads.
+    template <class Kernel>
+    void launch_later(std::int64_t blocks, const typename Kernel::Params& params) {
+        on_.later->add(
+            [](const void* parameters, std::int64_t count, void* stream) {
+                cudaLaunchAttribute attributes[2]{};
+                attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+                attributes[0].val.programmaticStreamSerializationAllowed = 1;
+                // As the product has it: a multiprocessor divides its memory one way at a time.
+                attributes[1].id = cudaLaunchAttributePreferredSharedMemoryCarveout;
+                attributes[1].val.sharedMemCarveout = cudaSharedmemCarveoutMaxShared;
+                Execution on;
+                on.stream = stream;
+                constexpr gpu::QuantizerTuning untuned{};
+                Runner(on, untuned)
+                    .go<Kernel>(count, *static_cast<const typename Kernel::Params*>(parameters), attributes);
+            },
+            blocks, &params, sizeof(params));
+    }
+
 private:
     template <class Kernel>
     void go(std::int64_t blocks, const typename Kernel::Params& params, std::span<cudaLaunchAttribute> attributes) {

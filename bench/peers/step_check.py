@@ -1,0 +1,83 @@
+"""Whether a step of GroupedLinear, whose casts may run in halves beside its products, gives the bits of the same quantizers and
+products called one after the other; again and again, and in a CUDA graph that is replayed with other groups and weights.
+
+    OCTET_LIBRARY=liboctet.so python3 step_check.py"""
+import sys
+
+import torch
+
+import compare
+import octet_cuda
+
+RECIPE = "fp8_rowwise:accumulation=fast,forward=fp8,dgrad=fp8"
+SHAPES = [(16640, 2048, 1024, 4), (20000, 1408, 2048, 16), (12345, 2048, 512, 7), (98304, 1408, 2048, 64), (32768, 2048, 7168, 8),
+          (9000, 5120, 1536, 1), (4096, 4096, 4096, 8)]
+POISON = 3.0
+
+
+def same(ours, theirs):
+    return all(torch.equal(a.view(torch.int16), b.view(torch.int16)) for a, b in zip(ours, theirs))
+
+
+def check(shape):
+    m, n, k, e = shape
+    dev, bf16 = compare.dev, compare.bf16
+    torch.manual_seed(m)
+    a, w, dy = (torch.randn(*size, device=dev, dtype=bf16) for size in ((m, k), (e, n, k), (m, n)))
+    ends = compare.even(m, e).clone()
+    ours, theirs = ([torch.empty_like(t) for t in (dy, a, w)] for _ in range(2))  # y, da, dw
+    linear = octet_cuda.GroupedLinear(RECIPE, a, w, ends, ours[0], dy, *ours[1:])
+    calls = octet_cuda.Calls(RECIPE, a, w, ends, theirs[0], dy, *theirs[1:])
+
+    def step():
+        linear.weights_changed()
+        linear.forward()
+        linear.backward()
+
+    def fill(split, round_):
+        for t in (a, w, dy):
+            t.normal_()
+        if round_ % 2:
+            a[5, 7], dy[17, 3], w[e - 1, 2, 1] = torch.inf, torch.nan, -torch.inf
+        ends.copy_(compare.SPLITS[split](m, e))
+        if split == "skewed":
+            ends[-1] -= m // 50  # rows that nobody owns
+        for t in ours + theirs:
+            t.fill_(POISON)
+
+    failures = 0
+
+    def expect(what):
+        nonlocal failures
+        calls.forward()
+        calls.backward()
+        torch.cuda.synchronize()
+        if not same(ours, theirs):
+            failures += 1
+            print(f"FAILED {shape}: {what}", flush=True)
+
+    rounds = [(split, i) for i in range(4) for split in compare.SPLITS]
+    for split, i in rounds:
+        fill(split, i)
+        step()
+        expect(f"{split}, round {i}")
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        step()
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, stream=stream):
+            step()
+    torch.cuda.synchronize()
+    for split, i in rounds:
+        fill(split, i)
+        torch.cuda.synchronize()
+        graph.replay()
+        torch.cuda.synchronize()
+        expect(f"graph, {split}, round {i}")
+    print(f"{shape}: {2 * len(rounds) - failures} of {2 * len(rounds)} the same", flush=True)
+    return failures
+
+
+if __name__ == "__main__":
+    sys.exit(1 if sum(check(shape) for shape in SHAPES) else 0)

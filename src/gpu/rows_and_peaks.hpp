@@ -1,0 +1,184 @@
+// The first half of a cast both ways, rowwise: quantizes rows along their own axis, and finds the largest magnitude of
+// every column of a group on the way: x[M, K] -> data[M, K], peaks[groups, K]. columns_by_peaks.hpp, which reads x
+// again, is the other half: it may run beside a product that needs the rows alone.
+//
+// Bytes: x once, data once. Bound by memory. All threads of a block share a row, `batch` rows at a time: a thread holds
+// the same columns of every row, so that their maxima stay in its registers until the group or the block's share of
+// rows ends. The next `stages` batches are on their way to shared memory meanwhile, each thread's eights to places of
+// its own: nobody else reads them, so that no barrier is between a copy and its use.
+//
+// bf16, in rows of whole eights that start on 16 bytes.
+#pragma once
+
+#include "gpu/eight.hpp"
+#include "gpu/outputs.hpp"
+#include "gpu/plan.hpp"
+
+namespace octet::gpu {
+
+struct RowsAndPeaksParams {
+    const void* x;    // [groups, rows, columns]; tokens: one matrix for all groups
+    i64 x_stride[2];  // group, row
+    u8* data;         // likewise
+    i64 data_stride[2];
+    ScaleOut scale;  // [groups, rows]
+    ScaleRule rule;
+    i64 groups;
+    i64 rows;  // of all groups, and those that nobody owns
+    i32 columns;
+    i32 apart;  // 1: every group's rows are counted from its own first one
+    i64 rows_a_block;
+    const Span* spans;  // [groups + 2]
+    u32* peaks;         // [groups, columns] f32 bits, zero before
+};
+
+template <class Codec_, int vectors>
+struct RowsAndPeaksKernel {
+    using In = Bf16In;
+    using Codec = Codec_;
+    using Params = RowsAndPeaksParams;
+    static constexpr int threads = 256;
+    static constexpr int units = threads / unit;
+    static constexpr int batch = vectors >= 4 ? 1 : vectors == 1 ? 4 : 2;
+    static constexpr int stages = batch == 1 ? 3 : 2;
+    static constexpr int blocks_per_core = vectors < 3 ? 4 : vectors < 8 ? 3 : 2;
+    static constexpr int reach = threads * 8 * vectors;  // columns of the longest row
+    static constexpr int pairs = (batch + 1) / 2;        // rows are folded two by two
+
+    struct Shared {
+        Vec16 landing[static_cast<u32>(stages)][static_cast<u32>(batch)][static_cast<u32>(vectors)][threads];
+        alignas(16) u32 peak[2][static_cast<u32>(2 * pairs)][units];  // a row's, f32 bits, by unit
+        alignas(16) u16 column_peak[threads * 8];
+        i64 group;
+    };
+
+    template <class Thread>
+    OCTET_GPU static void run(Thread& t, const Params& p, Shared& s) {
+        t.await_earlier();
+        const i64 first = static_cast<i64>(t.block()) * p.rows_a_block;
+        const i64 last = first + p.rows_a_block < p.rows ? first + p.rows_a_block : p.rows;
+        for (i64 g = t.thread(); g <= p.groups; g += threads) {
+            const i64 position = t.load(&p.spans[g].position);
+            if (position <= first && first < position + t.load(&p.spans[g].rows)) t.store_shared(&s.group, g);
+        }
+        t.barrier();
+        i64 group = t.load_shared(&s.group);
+        for (i64 row = first; row < last; ++group) {
+            const i64 position = t.load(&p.spans[group].position), end = position + t.load(&p.spans[group].rows);
+            if (end <= row) continue;
+            const i64 stop = end < last ? end : last;
+            const i64 local = p.apart ? row - position : row;
+            const i32 count = static_cast<i32>(stop - row);
+            Magnitudes<In> peaks[static_cast<u32>(vectors)]{};
+            OCTET_UNROLL
+            for (int stage = 0; stage < stages; ++stage)
+                fetch(t, p, s, stage, group, local + stage * batch, count - stage * batch);
+            u32 turn = 0;
+            OCTET_ROLLED
+            for (i32 done = 0; done < count; done += batch, ++turn)
+                cast(t, p, s, turn, group, local + done, count - done, peaks);
+            row = stop;
+            if (group < p.groups) hand_in(t, p, s, group, peaks);
+        }
+        // Who comes next is not admitted before the end: the other half starts without waiting for anybody.
+    }
+
+private:
+    OCTET_GPU static i32 column_of(int thread, int j) { return (thread + j * threads) * 8; }
+
+    // Sends for `count` rows from `row` of the group's matrix on, or for a batch of them where there are more.
+    template <class Thread>
+    OCTET_GPU static void fetch(Thread& t, const Params& p, Shared& s, int stage, i64 group, i64 row, i32 count) {
+        const auto* from = static_cast<const u16*>(p.x) + group * p.x_stride[0] + row * p.x_stride[1];
+        OCTET_UNROLL
+        for (int b = 0; b < batch; ++b, from += p.x_stride[1]) OCTET_UNROLL
+        for (int j = 0; j < vectors; ++j) {
+            const i32 column = column_of(t.thread(), j);
+            if (b < count && column < p.columns) t.copy_async(&s.landing[stage][b][j][t.thread()], from + column, true);
+        }
+        t.commit_copies();
+    }
+
+    template <class Thread>
+    OCTET_GPU static Eight<In> landed(Thread& t, const Params& p, Shared& s, int stage, int b, int j, i32 count) {
+        if (b >= count || column_of(t.thread(), j) >= p.columns) return zero_eight<In>();
+        const Vec16 v = t.load_shared(&s.landing[stage][b][j][t.thread()]);
+        Eight<In> x;
+        OCTET_UNROLL
+        for (int i = 0; i < 4; ++i) x.word[i] = v.word[i];
+        return x;
+    }
+
+    // Casts a batch that was sent for, of the `count` rows from `row` on, and sends for the one `stages` further on.
+    template <class Thread>
+    OCTET_GPU static void cast(Thread& t, const Params& p, Shared& s, u32 turn, i64 group, i64 row, i32 count,
+                               Magnitudes<In> (&peaks)[static_cast<u32>(vectors)]) {
+        const int stage = static_cast<int>(turn % stages);
+        t.template await_copies<stages - 1>();
+        Eight<In> x[static_cast<u32>(batch)][static_cast<u32>(vectors)];
+        OCTET_UNROLL
+        for (int b = 0; b < batch; ++b) OCTET_UNROLL
+        for (int j = 0; j < vectors; ++j) x[b][j] = landed(t, p, s, stage, b, j, count);
+        u32 row_peak[static_cast<u32>(2 * pairs)] = {};
+        OCTET_UNROLL
+        for (int b = 0; b < batch; ++b) OCTET_UNROLL
+        for (int j = 0; j < vectors; ++j) {
+            const Magnitudes<In> m = magnitudes_of(x[b][j]);
+            fold(t, peaks[j], m);
+            row_peak[b] = magnitude_max<In>(t, row_peak[b], fold_across(t, m));
+        }
+        OCTET_UNROLL
+        for (int pair = 0; pair < pairs; ++pair) {
+            u32 two[2];
+            peaks_of_two<In, unit>(t, row_peak[2 * pair], row_peak[2 * pair + 1], two);
+            if (t.thread() % unit > 1) continue;
+            const int mine = t.thread() % unit;
+            t.store_shared(&s.peak[turn % 2][2 * pair + mine][t.thread() / unit], mine ? two[1] : two[0]);
+        }
+        fetch(t, p, s, stage, group, row + stages * batch, count - stages * batch);
+        t.barrier();  // one a batch: turns alternate between two halves
+        u8* data = p.data + group * p.data_stride[0] + row * p.data_stride[1];
+        OCTET_UNROLL
+        for (int b = 0; b < batch; ++b) {
+            if (b >= count) continue;
+            u32 peak = 0;
+            OCTET_UNROLL
+            for (int half = 0; half < units / 4; ++half) {
+                const Vec16 some = t.load_shared(reinterpret_cast<const Vec16*>(s.peak[turn % 2][b]) + half);
+                OCTET_UNROLL
+                for (int w = 0; w < 4; ++w) peak = some.word[w] > peak ? some.word[w] : peak;
+            }
+            const float scale = make_scale<Codec, false>(t, peak, p.rule, p.scale, t.thread() == 0, group, row + b, 0);
+            OCTET_UNROLL
+            for (int j = 0; j < vectors; ++j) {
+                const i32 column = column_of(t.thread(), j);
+                if (column < p.columns)
+                    t.store8(data + b * p.data_stride[1] + column, encode_eight<Codec>(t, x[b][j], scale));
+            }
+        }
+    }
+
+    // Through shared memory, so that neighbouring threads fold neighbouring columns.
+    template <class Thread>
+    OCTET_GPU static void hand_in(Thread& t, const Params& p, Shared& s, i64 group,
+                                  const Magnitudes<In> (&peaks)[static_cast<u32>(vectors)]) {
+        OCTET_UNROLL
+        for (int j = 0; j < vectors; ++j) {
+            t.barrier();
+            Vec16 v;
+            OCTET_UNROLL
+            for (int i = 0; i < 4; ++i) v.word[i] = peaks[j].word[i];
+            t.store_shared(reinterpret_cast<Vec16*>(s.column_peak) + t.thread(), v);
+            t.barrier();
+            OCTET_UNROLL
+            for (int i = 0; i < 8; ++i) {
+                const i32 column = t.thread() + threads * i;
+                const u32 peak = t.load_shared(&s.column_peak[column]);
+                if (j * threads * 8 + column < p.columns && peak != 0)
+                    t.atomic_max(p.peaks + group * p.columns + j * threads * 8 + column, peak << 16);
+            }
+        }
+    }
+};
+
+}  // namespace octet::gpu
