@@ -1,15 +1,19 @@
 """Times other people's quantizers on this GPU, for the peers' column of `octet bench kernels --device cuda --peers FILE`.
 
-    bench/peers/kernels.py [--out peers.json] [--repetitions 11] [--quick]
+    bench/peers/kernels.py [--out peers.json] [--repetitions 7] [--seconds 45] [--quick]
 
 torch: the three plain passes (maximum, multiply, cast) that operation-at-a-time code makes. torchao: its own kernels, where
 it is installed or PEERS_TORCHAO names a folder that holds it. Events, L2 flushed, medians; the shapes of bench/cases/shapes.hpp.
+
+torchao tunes itself anew on every shape, which takes seconds: torch is timed first, on every shape, then torchao, until the
+seconds are spent. What was left out is said.
 """
 import argparse
 import json
 import os
 import statistics
 import sys
+import time
 
 import torch
 
@@ -37,7 +41,7 @@ def torch_swiglu(gate_up, weights):
     return torch.nn.functional.silu(gate) * up * weights
 
 
-def cases(m, n, k, e, with_torchao):
+def torch_cases(m, n, k, e):
     """(op, recipe, peer, call) of one shape."""
     a = torch.randn(m, k, device="cuda", dtype=torch.bfloat16)
     gate_up = torch.randn(m, n, device="cuda", dtype=torch.bfloat16)
@@ -49,11 +53,14 @@ def cases(m, n, k, e, with_torchao):
     yield "swiglu_quantize", "fp8_rowwise", "torch", lambda: torch_rows(torch_swiglu(gate_up, weights))
     yield "permute", "bf16", "torch", lambda: tokens[order // 8]
     yield "combine", "bf16", "torch", lambda: (a[order] * weights).view(m // 8, 8, k).sum(dim=1)
-    if not with_torchao:
-        return
+
+
+def torchao_cases(m, n, k, e):
     from torchao.prototype.moe_training.kernels import (triton_fp8_per_group_colwise_scales, triton_fp8_per_group_rowwise_scales,
                                                         triton_fp8_rowwise_3d_transpose_rhs)
 
+    a = torch.randn(m, k, device="cuda", dtype=torch.bfloat16)
+    gate_up = torch.randn(m, n, device="cuda", dtype=torch.bfloat16)
     ends = torch.linspace(m // e, m, e, device="cuda").int() // 16 * 16
     ends[-1] = m
     w = torch.randn(e, n, k, device="cuda", dtype=torch.bfloat16)
@@ -82,23 +89,33 @@ def time_us(call, flush, repetitions):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", default="peers.json")
-    parser.add_argument("--repetitions", type=int, default=11)
+    parser.add_argument("--repetitions", type=int, default=7)
+    parser.add_argument("--seconds", type=float, default=45, help="after which no other kernel is begun")
     parser.add_argument("--quick", action="store_true", help="two shapes")
     arguments = parser.parse_args()
+    last = time.monotonic() + arguments.seconds
     flush = torch.ones(1 << 26, device="cuda")
-    rows, with_torchao = [], torchao_peer.product() is not None
-    for m, n, k, e in (SHAPES[2:6:3] if arguments.quick else SHAPES):
-        for op, recipe, peer, call in cases(m, n, k, e, with_torchao):
-            try:
-                us = time_us(call, flush, arguments.repetitions)
-            except Exception as error:  # said, and left out
-                print(f"{peer} {op} {m} {n} {k} {e}: {type(error).__name__}: {str(error).splitlines()[0]}")
-                continue
-            rows.append({"op": op, "recipe": recipe, "M": m, "N": n, "K": k, "E": e, "peer": peer, "us": round(us, 2)})
-        torch.cuda.empty_cache()
+    rows, left_out = [], []
+    kinds = [torch_cases] + ([torchao_cases] if torchao_peer.product() is not None else [])
+    for kind in kinds:
+        for m, n, k, e in (SHAPES[2:6:3] if arguments.quick else SHAPES):
+            for op, recipe, peer, call in kind(m, n, k, e):
+                what = f"{peer} {op} {m} {n} {k} {e}"
+                if time.monotonic() > last:
+                    left_out.append(what)
+                    continue
+                try:
+                    us = time_us(call, flush, arguments.repetitions)
+                except Exception as error:  # said, and left out
+                    print(f"{what}: {type(error).__name__}: {str(error).splitlines()[0]}", flush=True)
+                    continue
+                rows.append({"op": op, "recipe": recipe, "M": m, "N": n, "K": k, "E": e, "peer": peer, "us": round(us, 2)})
+            torch.cuda.empty_cache()
     with open(arguments.out, "w") as file:
         json.dump({"stamp": stamps.stamp("kernels.py", "none: peers alone"), "rows": rows}, file, indent=1)
     print(f"{len(rows)} times: {arguments.out}")
+    if left_out:
+        print(f"out of time, not timed: {', '.join(left_out)}")
 
 
 if __name__ == "__main__":

@@ -142,10 +142,9 @@ int bench(const char* file, const gpu::QuantizerTuning& tuning, bool every) {
         const double w = static_cast<double>(s.e) * static_cast<double>(s.n) * static_cast<double>(s.k);
         const i64 alignment = 128;
         DeviceBuffer a = normal_bf16(s.m * s.k, 1), dy = normal_bf16(s.m * s.n, 2),
-                     weights = normal_bf16(s.e * s.n * s.k, 3), ends(static_cast<std::size_t>(s.e) * 4);
-        const auto host_ends = uneven_ends(s.m, s.e, 16, static_cast<unsigned>(s.e));
-        ends.upload(host_ends.data(), host_ends.size() * 4);
-        const Groups groups{ends.as<std::int32_t>(), s.e, gpu0};
+                     weights = normal_bf16(s.e * s.n * s.k, 3);
+        const UnevenGroups uneven(s.m, s.e, 16, static_cast<unsigned>(s.e));
+        const Groups groups = uneven.groups;
         DeviceBuffer workspace(
             std::max(cuda::token_workspace_bytes(s.m, s.k + s.n, s.e), cuda::weight_workspace_bytes(s.e, s.n, s.k)));
         const ConstTensorView av(a.data(), Format::bf16, {s.m, s.k}, gpu0),
@@ -231,11 +230,9 @@ int bench(const char* file, const gpu::QuantizerTuning& tuning, bool every) {
         std::printf("[32768, 4096] by groups:\n");
         for (const i64 e : {1, 4, 16, 64, 128, 512}) {
             const Shape s{m, 0, k, e};
-            DeviceBuffer ends(static_cast<std::size_t>(e) * 4);
-            const auto host_ends = uneven_ends(m, e, 1, static_cast<unsigned>(e));
-            ends.upload(host_ends.data(), host_ends.size() * 4);
-            const Groups groups{ends.as<std::int32_t>(), e, gpu0};
-            const ConstTensorView av(a.data(), Format::bf16, {m, k}, gpu0);
+            const UnevenGroups uneven(m, e, 1, static_cast<unsigned>(e)), by_eights(m, e, 8, static_cast<unsigned>(e));
+            const Groups groups = uneven.groups;
+            const ConstTensorView av(a.data(), Format::bf16, {m, k}, gpu0), at(a.data(), Format::bf16, {k, m}, gpu0);
             const Execution on{.stream = b.stream, .workspace = workspace.data(), .workspace_bytes = workspace.bytes()};
             QuantizeOptions o;
             Quantized rows = rows_of(o, m, k), columns = tokens_of(o, k, m, e, 16);
@@ -245,17 +242,19 @@ int bench(const char* file, const gpu::QuantizerTuning& tuning, bool every) {
                             cuda::Runner r(on, b.tuning);
                             Q::columns(r, av, {}, groups, 16, o, columns.view, {});
                         }));
-            std::printf(", pair %.1f\n", b.report("pair", "fp8_rowwise", s, mk * 4, [&] {
+            std::printf(", pair %.1f", b.report("pair", "fp8_rowwise", s, mk * 4, [&] {
                 cuda::Runner r(on, b.tuning);
                 Q::pair(r, av, groups, 16, o, rows.view, columns.view);
             }));
+            std::printf(", transposed %.1f\n", b.report("transposed", "fp8_rowwise", s, mk * 3, [&] {
+                cuda::Runner r(on, b.tuning);
+                Q::transposed(r, at, by_eights.groups, 16, o, columns.view);
+            }));
         }
         const i64 sm = 512, sk = 2048, e = 8;
-        DeviceBuffer ends(static_cast<std::size_t>(e) * 4);
-        const auto host_ends = uneven_ends(sm, e, 1, 8);
-        ends.upload(host_ends.data(), host_ends.size() * 4);
-        const Groups groups{ends.as<std::int32_t>(), e, gpu0};
-        const ConstTensorView av(a.data(), Format::bf16, {sm, sk}, gpu0);
+        const UnevenGroups uneven(sm, e, 1, 8), by_eights(sm, e, 8, 8);
+        const Groups groups = uneven.groups;
+        const ConstTensorView av(a.data(), Format::bf16, {sm, sk}, gpu0), at(a.data(), Format::bf16, {sk, sm}, gpu0);
         const Execution on{.stream = b.stream, .workspace = workspace.data(), .workspace_bytes = workspace.bytes()};
         QuantizeOptions o;
         Quantized rows = rows_of(o, sm, sk), columns = tokens_of(o, sk, sm, e, 16);
@@ -270,9 +269,13 @@ int bench(const char* file, const gpu::QuantizerTuning& tuning, bool every) {
             cuda::Runner r(on, b.tuning);
             Q::columns(r, av, {}, groups, 16, o, columns.view, {});
         }));
-        std::printf(", pair %.1f\n", b.time([&] {
+        std::printf(", pair %.1f", b.time([&] {
             cuda::Runner r(on, b.tuning);
             Q::pair(r, av, groups, 16, o, rows.view, columns.view);
+        }));
+        std::printf(", transposed %.1f\n", b.time([&] {
+            cuda::Runner r(on, b.tuning);
+            Q::transposed(r, at, by_eights.groups, 16, o, columns.view);
         }));
     }
     std::fprintf(b.json, "\n ]}\n");
@@ -283,11 +286,9 @@ int bench(const char* file, const gpu::QuantizerTuning& tuning, bool every) {
 // One launch of each main kernel on one shape, for a profiler.
 int once(const gpu::QuantizerTuning& tuning) {
     const i64 m = 16640, k = 5120, e = 16;
-    DeviceBuffer a = normal_bf16(m * k, 1), ends(static_cast<std::size_t>(e) * 4),
-                 workspace(cuda::token_workspace_bytes(m, k, e));
-    const auto host_ends = uneven_ends(m, e, 16, 16);
-    ends.upload(host_ends.data(), host_ends.size() * 4);
-    const Groups groups{ends.as<std::int32_t>(), e, gpu0};
+    DeviceBuffer a = normal_bf16(m * k, 1), workspace(cuda::token_workspace_bytes(m, k, e));
+    const UnevenGroups uneven(m, e, 16, 16);
+    const Groups groups = uneven.groups;
     const ConstTensorView av(a.data(), Format::bf16, {m, k}, gpu0);
     const Execution on{.workspace = workspace.data(), .workspace_bytes = workspace.bytes()};
     using Q = cuda::Quantizers<E4M3>;

@@ -28,6 +28,17 @@ DeviceBuffer normal_bf16(i64 count, std::uint32_t seed);
 unsigned long long hash_of(const DeviceBuffer& x);
 std::vector<std::int32_t> uneven_ends(i64 tokens, i64 count, i64 align, unsigned seed);
 
+// Uneven groups on the device.
+struct UnevenGroups {
+    DeviceBuffer ends;
+    Groups groups;
+    UnevenGroups(i64 tokens, i64 count, i64 align, unsigned seed) : ends(static_cast<std::size_t>(count) * 4) {
+        const auto host_ends = uneven_ends(tokens, count, align, seed);
+        ends.upload(host_ends.data(), host_ends.size() * 4);
+        groups = {ends.as<std::int32_t>(), count, gpu0};
+    }
+};
+
 // A quantized operand on the device, with room for any layout.
 struct Quantized {
     DeviceBuffer data, scale, inverse;

@@ -22,6 +22,10 @@ inline void apply(const tune::Setting& setting, gpu::QuantizerTuning& tuning) {
         tuning.short_groups = static_cast<int>(within(0, 1 << 20));
     else if (setting.name == "tile_blocks")
         tuning.tile_blocks = static_cast<int>(within(1, 32));
+    else if (setting.name == "strip_rows")
+        tuning.strip_rows = static_cast<int>(within(0, 1 << 20));
+    else if (setting.name == "strip_tokens")
+        tuning.strip_tokens = static_cast<int>(within(0, 1 << 20));
     else if (setting.name == "swiglu_vectors")
         tuning.swiglu_vectors = static_cast<int>(within(1, 8));
     else

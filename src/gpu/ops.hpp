@@ -20,6 +20,7 @@
 #include "gpu/plan.hpp"
 #include "gpu/rows.hpp"
 #include "gpu/rows_and_peaks.hpp"
+#include "gpu/strips.hpp"
 #include "gpu/tiles.hpp"
 #include "gpu/transposed.hpp"
 #include "gpu/tuning.hpp"
@@ -95,20 +96,23 @@ inline i32 in_32_bits(i64 size, const char* what) {
 
 // ---- rows
 
+// The narrowest team, of no more than `most`, whose threads hold a row in so many eights each.
+inline int team_of(i64 columns, i64 vectors, int most) {
+    int team = 32;
+    while (team < most && ceil_div(columns, i64{8} * team) > vectors) team *= 2;
+    return team;
+}
+
 template <class In, class Codec, Scaling scaling, class Runner>
 void launch_rows(Runner& runner, RowsParams p) {
-    const i64 eights = ceil_div(p.columns, 8);
     const auto go = [&](auto vectors, int team) {
         p.team = team;
         const i64 rows_here = 256 / team;
         runner.template launch<RowsKernel<In, Codec, scaling, decltype(vectors)::value>>(
             ceil_div(p.total_rows, rows_here), p);
     };
-    // The narrowest team whose registers hold the row.
-    int team = 32;
-    const i64 most = In::words == 8 ? 4 : runner.tuning().rows_vectors;
-    while (team < 256 && ceil_div(eights, team) > most) team *= 2;
-    const i64 vectors = ceil_div(eights, team);
+    const int team = team_of(p.columns, In::words == 8 ? 4 : runner.tuning().rows_vectors, 256);
+    const i64 vectors = ceil_div(p.columns, i64{8} * team);
     if (vectors <= 2) return go(std::integral_constant<int, 2>{}, team);
     if constexpr (In::words == 8) {
         go(std::integral_constant<int, 4>{}, team);  // eight f32 are as many registers as sixteen bf16
@@ -126,8 +130,7 @@ void launch_rows(Runner& runner, RowsParams p) {
     }
 }
 
-template <class Codec, class Runner>
-void rows(Runner& runner, const ConstTensorView& x, const QuantizeOptions& options, const QuantizedView& out) {
+inline RowsParams rows_params(const ConstTensorView& x, const QuantizeOptions& options, const QuantizedView& out) {
     const bool experts = x.rank() == 3;
     const int first = experts ? 1 : 0;
     RowsParams p{};
@@ -136,7 +139,6 @@ void rows(Runner& runner, const ConstTensorView& x, const QuantizeOptions& optio
     p.rows = x.size(first);
     p.columns = in_32_bits(x.size(first + 1), "columns");
     p.total_rows = p.rows * (experts ? x.size(0) : 1);
-    if (p.total_rows == 0 || p.columns == 0) return;
     p.x_stride[0] = experts ? x.stride(0) : 0;
     p.x_stride[1] = x.stride(first);
     p.data_stride[0] = experts ? out.data.stride(0) : 0;
@@ -144,6 +146,13 @@ void rows(Runner& runner, const ConstTensorView& x, const QuantizeOptions& optio
     p.scale = scale_out(out, experts ? 0 : -1, first, options.scaling == Scaling::rowwise ? -1 : first + 1);
     p.rule = rule_of(options);
     p.aligned = rows_aligned(x);
+    return p;
+}
+
+template <class Codec, class Runner>
+void rows(Runner& runner, const ConstTensorView& x, const QuantizeOptions& options, const QuantizedView& out) {
+    const RowsParams p = rows_params(x, options, out);
+    if (p.total_rows == 0 || p.columns == 0) return;
     with_input(x.format, [&](auto in) {
         using In = typename decltype(in)::type;
         switch (options.scaling) {
@@ -156,13 +165,17 @@ void rows(Runner& runner, const ConstTensorView& x, const QuantizeOptions& optio
 
 // ---- plans
 
-// Params: PlanParams or TileParams.
-template <class Runner, class Params>
-void place_plan(Runner& runner, Params& p, const WorkspaceSize& size) {
+inline void check_sizes(const PlanParams& p) {
     if (p.ends)
         in_32_bits(padded_bound(p.rows, p.groups, p.tiling.alignment), "rows, padding of its groups included,");
     else
         in_32_bits(p.uniform_rows, "rows");
+}
+
+// Params: PlanParams or TileParams.
+template <class Runner, class Params>
+void place_plan(Runner& runner, Params& p, const WorkspaceSize& size) {
+    check_sizes(p);
     p.plan = gpu::place_plan(size, runner.workspace(size.bytes()));
     p.cleared = size.cleared_bytes() / 16;
 }
@@ -172,14 +185,18 @@ void launch_plan(Runner& runner, const PlanParams& p) {
     runner.template launch<PlanKernel>(std::clamp<i64>(ceil_div(p.cleared, PlanKernel::threads), 1, 264), p);
 }
 
-// Where each group's rows are, and go to.
-template <class Runner>
-Plan plan_ranges(Runner& runner, const Groups& groups, i64 rows, i64 alignment) {
-    PlanParams p{};
+inline void set_groups(PlanParams& p, const Groups& groups, i64 rows, i64 alignment) {
     p.ends = groups.ends;
     p.groups = groups.count;
     p.rows = rows;
     p.tiling.alignment = static_cast<u32>(alignment);
+}
+
+// Where each group's rows are, and go to.
+template <class Runner>
+Plan plan_ranges(Runner& runner, const Groups& groups, i64 rows, i64 alignment) {
+    PlanParams p{};
+    set_groups(p, groups, rows, alignment);
     place_plan(runner, p, ranges_workspace(groups.count));
     launch_plan(runner, p);
     return p.plan;
@@ -281,6 +298,11 @@ void launch_rows_and_peaks(Runner& runner, const TileParams& p) {
     }
 }
 
+template <class Codec, class Runner>
+bool in_two_halves(const Runner& runner, Format input, const TileParams& p) {
+    return runner.halves() && has_halves<Codec>(input, p);
+}
+
 // Rows now, and the largest magnitudes of the columns; the columns later.
 template <class Codec, class Runner>
 void in_halves(Runner& runner, TileParams p) {
@@ -313,7 +335,7 @@ void in_halves(Runner& runner, TileParams p) {
 
 template <class Codec, class Runner>
 void tiles(Runner& runner, Format input, TileParams& p, TileScales scales, bool with_rows) {
-    if (scales == TileScales::slab && with_rows && runner.halves() && has_halves<Codec>(input, p))
+    if (scales == TileScales::slab && with_rows && in_two_halves<Codec>(runner, input, p))
         return in_halves<Codec>(runner, p);
     p.element_bytes = static_cast<i32>(bytes_of(input));
     with_input(input, [&](auto in) {
@@ -338,6 +360,53 @@ void tiles(Runner& runner, Format input, TileParams& p, TileScales scales, bool 
                     launch_tiles<TilesKernel<In, Codec, TileScales::run32, false>>(runner, p);
                 break;
             case TileScales::square: launch_tiles<TilesKernel<In, Codec, TileScales::square, true>>(runner, p); break;
+        }
+    });
+}
+
+// ---- strips
+
+// Whether columns are taken in strips: where groups are short, as far as the host can know, but not so short that
+// blocks have little to do, unless the tensor is small. With rows x is read twice, which is for what the cache mostly
+// holds.
+inline bool in_strips(const TileParams& p, const QuantizerTuning& tuning, bool with_rows) {
+    if (p.rows <= tuning.strip_tokens) return true;
+    if (p.rows > p.groups * tuning.strip_rows || (with_rows && p.rows * p.operand[0].columns > (i64{40} << 20)))
+        return false;
+    return p.rows >= p.groups * 96 || p.rows <= 8 * tuning.strip_tokens;
+}
+
+// along_rows: or null.
+template <class Codec, class Runner>
+void strips(Runner& runner, Format input, Scaling scaling, const TileParams& tiles, const RowsParams* along_rows) {
+    StripParams p{tiles};
+    check_sizes(p);
+    const auto go = [&]<class Kernel>(Type<Kernel>) {
+        count_column_tiles(p, Kernel::columns);
+        const i64 blocks = p.groups * p.tiling.column_tiles;
+        i64 row_blocks = 0;
+        p.strip_blocks = static_cast<u32>(blocks);
+        if (along_rows && along_rows->columns > 0) {
+            p.along_rows = *along_rows;
+            p.along_rows.team = team_of(along_rows->columns, Kernel::Rows::held, Kernel::threads);
+            row_blocks = ceil_div(along_rows->total_rows, Kernel::threads / p.along_rows.team);
+        }
+        if (blocks + row_blocks == 0) return;
+        runner.template resident<Kernel>();  // which asks for its shared memory
+        runner.template launch<Kernel>(blocks + row_blocks, p);
+    };
+    with_input(input, [&](auto in) {
+        using In = typename decltype(in)::type;
+        const auto go_by = [&]<Scaling s>(std::integral_constant<Scaling, s>) {
+            if (along_rows)
+                go(Type<StripsKernel<In, Codec, s, true>>{});
+            else
+                go(Type<StripsKernel<In, Codec, s, false>>{});
+        };
+        switch (scaling) {
+            case Scaling::rowwise: go_by(std::integral_constant<Scaling, Scaling::rowwise>{}); break;
+            case Scaling::blockwise: go_by(std::integral_constant<Scaling, Scaling::blockwise>{}); break;
+            case Scaling::mx: go_by(std::integral_constant<Scaling, Scaling::mx>{}); break;
         }
     });
 }
@@ -368,10 +437,7 @@ inline void set_token_columns(TileOperand& o, const QuantizedView& out, i64 alig
 inline TileParams of_tokens(const ConstTensorView& x, const Groups& groups, i64 alignment,
                             const QuantizeOptions& options) {
     TileParams p{};
-    p.ends = groups.ends;
-    p.groups = groups.count;
-    p.rows = x.size(0);
-    p.tiling.alignment = static_cast<u32>(alignment);
+    set_groups(p, groups, x.size(0), alignment);
     p.rule = rule_of(options);
     return p;
 }
@@ -394,6 +460,8 @@ void quantize_columns(Runner& runner, ConstTensorView x0, ConstTensorView x1, Gr
         detail::set_input(p.operand[1], x1);
         detail::set_token_columns(p.operand[1], out1, alignment, options);
     }
+    if (detail::in_strips(p, runner.tuning(), false))
+        return detail::strips<Codec>(runner, x0.format, options.scaling, p, nullptr);
     detail::tiles<Codec>(runner, x0.format, p, detail::scales_of(options.scaling), false);
 }
 
@@ -406,6 +474,11 @@ void quantize_pair(Runner& runner, ConstTensorView x, Groups groups, i64 alignme
     p.row_data = static_cast<u8*>(rows.data.data);
     p.row_data_stride[1] = rows.data.stride(0);
     p.row_scale = detail::scale_out(rows, -1, 0, options.scaling == Scaling::rowwise ? -1 : 1);
+    const bool halves = options.scaling == Scaling::rowwise && detail::in_two_halves<Codec>(runner, x.format, p);
+    if (!halves && detail::in_strips(p, runner.tuning(), true)) {
+        const RowsParams along_rows = detail::rows_params(x, options, rows);
+        return detail::strips<Codec>(runner, x.format, options.scaling, p, &along_rows);
+    }
     detail::tiles<Codec>(runner, x.format, p, detail::scales_of(options.scaling), true);
 }
 
@@ -416,20 +489,27 @@ void quantize_transposed(Runner& runner, ConstTensorView x, Groups groups, i64 a
     p.x = x.data;
     p.x_stride = x.stride(0);
     p.features = x.size(0);
-    p.tokens = x.size(1);
     p.data = static_cast<u8*>(out.data.data);
     p.data_stride = out.data.stride(0);
     p.scale = options.scaling == Scaling::rowwise ? detail::scale_out(out, 0, 1, -1) : detail::scale_out(out, -1, 0, 1);
     p.rule = detail::rule_of(options);
-    p.groups = groups.count;
     p.aligned = detail::rows_aligned(x);
-    p.plan = detail::plan_ranges(runner, groups, x.size(1), alignment);
-    // Long rows keep a block busy one by one; short ones should come in numbers, while there are blocks enough.
-    p.features_a_block = static_cast<i32>(std::clamp<i64>(groups.count * p.features / 2048, 8, 32));
+    detail::set_groups(p, groups, x.size(1), alignment);
+    // Short rows should come in numbers, as many as the teams of a block take at once and more, while there are blocks
+    // enough; a long one keeps a block busy alone.
+    const i64 tokens = ceil_div(std::max<i64>(p.rows, 1), std::max<i64>(p.groups, 1));  // of a group
+    const i64 at_once = tokens <= 128 ? 64 : tokens <= 256 ? 32 : tokens <= 512 ? 16 : 8;
+    const i64 enough = std::clamp<i64>(groups.count * p.features / 2048, at_once, std::max<i64>(at_once, 32));
+    p.features_a_block = static_cast<i32>(std::clamp<i64>(32768 / tokens, 1, enough));
     const i64 blocks = groups.count * ceil_div(p.features, p.features_a_block);
+    // A plan is a launch more. Without one every block looks for its group, which is for few blocks.
+    const bool alone = options.scaling == Scaling::rowwise && p.rows <= runner.tuning().strip_tokens;
+    detail::check_sizes(p);
+    if (!alone) p.plan = detail::plan_ranges(runner, groups, p.rows, alignment);
     detail::with_input(x.format, [&](auto in) {
         using In = typename decltype(in)::type;
         constexpr int most = In::words == 4 ? 8 : 4;
+        if (alone) return runner.template launch<TransposedKernel<In, Codec, Scaling::rowwise, 4, false>>(blocks, p);
         switch (options.scaling) {
             case Scaling::rowwise:
                 // Short groups want many threads, long ones many loads a thread.

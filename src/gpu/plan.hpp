@@ -98,6 +98,54 @@ struct PlanParams {
     Plan plan;
 };
 
+OCTET_GPU u32 larger(u32 a, u32 b) { return a > b ? a : b; }
+
+// Where group g ends, if no group before it ends later.
+template <class Thread>
+OCTET_GPU u32 end_of(Thread& t, const PlanParams& p, i64 g) {
+    const i64 end = t.load(p.ends + g);
+    return static_cast<u32>(end < 0 ? 0 : end < p.rows ? end : p.rows);
+}
+
+// One group's span, without first_item, where offsets decrease or run too far.
+template <class Thread>
+OCTET_GPU_RARE Span find_odd_span(Thread& t, const PlanParams& p, u32 group) {
+    Span span{0, 0, 0, 0};
+    u32 end = 0;
+    for (u32 g = 0; g <= group; ++g) {
+        const u32 from = end;
+        end = larger(from, end_of(t, p, g));
+        if (g < group) span.padded_begin += static_cast<u32>(p.tiling.padded(static_cast<i32>(end - from), true));
+        span.position = from;
+        span.rows = static_cast<i32>(end - from);
+    }
+    return span;
+}
+
+// The same for any offsets, by all threads of a block, with as little waiting as can be: a block can do nothing before
+// it. sums: one a unit, in shared memory.
+template <int threads, class Thread>
+OCTET_GPU Span find_span(Thread& t, const PlanParams& p, u32 group, u32 (&sums)[static_cast<u32>(threads / unit)]) {
+    constexpr u32 odd = 1u << 31;  // beside the sum, which stays below
+    const i32 begin = group ? t.load(p.ends + group - 1) : 0, end = t.load(p.ends + group);
+    u32 padded = begin > end || end > p.rows ? odd : 0u;
+    for (u32 g = static_cast<u32>(t.thread()); g < group; g += threads) {
+        const i32 from = g ? t.load(p.ends + g - 1) : 0, to = t.load(p.ends + g);
+        padded = from < 0 || from > to ? odd : padded + static_cast<u32>(p.tiling.padded(to - from, true));
+        if (padded & odd) break;
+    }
+    const auto add = [](u32 a, u32 b) { return (a | b) & odd ? odd : a + b; };
+    OCTET_UNROLL
+    for (int mask = 1; mask < unit; mask *= 2) padded = add(padded, t.shuffle_xor(padded, mask));
+    if (t.thread() % unit == 0) t.store_shared(&sums[t.thread() / unit], padded);
+    t.barrier();
+    padded = 0;
+    OCTET_UNROLL
+    for (int u = 0; u < threads / unit; ++u) padded = add(padded, t.load_shared(&sums[u]));
+    if (padded & odd) return find_odd_span(t, p, group);
+    return {0, end - begin, static_cast<u32>(begin), padded};
+}
+
 struct PlanKernel {
     static constexpr int threads = 256;
     static constexpr int units = threads / unit;
@@ -173,14 +221,6 @@ struct PlanKernel {
     }
 
 private:
-    OCTET_GPU static u32 larger(u32 a, u32 b) { return a > b ? a : b; }
-
-    template <class Thread>
-    OCTET_GPU static u32 end_of(Thread& t, const Params& p, i64 g) {
-        const i64 end = t.load(p.ends + g);
-        return static_cast<u32>(end < 0 ? 0 : end < p.rows ? end : p.rows);
-    }
-
     // Of group g, which follow the first `before` ones.
     template <class Thread>
     OCTET_GPU static i32 rows_of(Thread& t, const Params& p, i64 g, i64 before) {

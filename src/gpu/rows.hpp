@@ -21,31 +21,38 @@ struct RowsParams {
     i32 columns;
     i64 x_stride[2];  // expert, row
     i64 data_stride[2];
-    i32 team;     // threads a row: a multiple of 32 that divides the block's 256
+    i32 team;     // threads a row: a multiple of 32 that divides the block's
     i32 aligned;  // every row of x starts on 16 bytes
 };
 
-template <class In_, class Codec_, Scaling scaling, int vectors>
+template <class In_, class Codec_, Scaling scaling, int vectors, int threads_ = 256>
 struct RowsKernel {
     using In = In_;
     using Codec = Codec_;
     using Params = RowsParams;
-    static constexpr int threads = 256;
+    static constexpr int threads = threads_;
     static constexpr int blocks_per_core = In::words * vectors <= 16                                        ? 5
                                            : In::words * vectors <= (scaling == Scaling::rowwise ? 32 : 20) ? 4
                                            : In::words * vectors <= 32                                      ? 3
                                                                                                             : 2;
+    static constexpr int held = vectors;
     static constexpr bool mx = scaling == Scaling::mx;
     static constexpr int block = static_cast<int>(block_of(scaling));  // 0: the row
 
     struct Shared {
-        u32 amax[threads / unit];
+        u32 amax[static_cast<u32>(threads / unit)];
     };
 
     template <class Thread>
     OCTET_GPU static void run(Thread& t, const Params& p, Shared& s) {
+        cast(t, p, s, t.block());
+    }
+
+    // What block `number` does.
+    template <class Thread>
+    OCTET_GPU static void cast(Thread& t, const Params& p, Shared& s, u32 number) {
         const int team_bits = 5 + (p.team > 32) + (p.team > 64) + (p.team > 128);
-        const i64 row = (static_cast<i64>(t.block()) * threads + t.thread()) >> team_bits;
+        const i64 row = (static_cast<i64>(number) * threads + t.thread()) >> team_bits;
         const bool mine = row < p.total_rows;
         const i64 expert = p.total_rows == p.rows || !mine ? 0 : expert_of(p, row);
         const i64 local = row - expert * p.rows;

@@ -1,8 +1,8 @@
 // Quantizes tokens that are contiguous already: x[N, M] -> data[N, P], per group of tokens, with one scale a group and
 // row, or one for each 128 or 32 tokens.
 //
-// Bytes: x once, data once; of a group of more than 16384 tokens (bf16), the tokens past those are read a second time,
-// from the cache. Bound by memory. A block takes some rows of one group. Teams of 32 to 256 threads share a row, as
+// Bytes: x once, data once; of a group of more than 32768 tokens (bf16), those past them are read a second time, from
+// the cache. Bound by memory. A block takes some rows of one group. Teams of 16 to 256 threads share a row, as
 // many as its tokens need, so that short groups and long ones keep as many loads in flight.
 #pragma once
 
@@ -13,21 +13,20 @@
 
 namespace octet::gpu {
 
-struct TransposedParams {
-    const void* x;  // [features, tokens]
+struct TransposedParams : PlanParams {  // rows: tokens
+    const void* x;                      // [features, tokens]
     i64 x_stride;
-    i64 features, tokens;
+    i64 features;
     i32 features_a_block;
     u8* data;  // [features, P]
     i64 data_stride;
     ScaleOut scale;  // [groups, features, blocks]
     ScaleRule rule;
-    i64 groups;
     i32 aligned;  // every row of x starts on 16 bytes
-    Plan plan;
 };
 
-template <class In_, class Codec_, Scaling scaling, int vectors>  // eights a thread holds
+// vectors: eights a thread holds. planned: a kernel before this one worked the groups out; else each block does.
+template <class In_, class Codec_, Scaling scaling, int vectors, bool planned = true>
 struct TransposedKernel {
     using In = In_;
     using Codec = Codec_;
@@ -38,8 +37,12 @@ struct TransposedKernel {
     static constexpr bool mx = scaling == Scaling::mx;
     static constexpr int block = static_cast<int>(block_of(scaling));  // 0: the group
 
+    // Of the longest rows as much again as registers hold, each thread's for itself alone.
+    static constexpr bool holds_more = block == 0 && In::words == 4 && vectors == 8;
     struct Shared {
         u32 amax[2][units];
+        u32 sums[units];
+        alignas(16) Vec16 more[static_cast<u32>(holds_more ? vectors : 1)][static_cast<u32>(holds_more ? threads : 1)];
     };
 
     struct Segment {  // one feature's tokens of one group
@@ -47,6 +50,7 @@ struct TransposedKernel {
         const typename In::Element* x;
         u8* data;
         i64 first_block;
+        u32 begin, padded_begin;  // of the group's tokens, in x and in the data
         i32 rows, padded_rows;
         bool aligned;
     };
@@ -54,41 +58,38 @@ struct TransposedKernel {
     template <class Thread>
     OCTET_GPU static void run(Thread& t, const Params& p, Shared& s) {
         t.await_earlier();
-        const i64 group = t.block() % p.groups;
-        const i64 feature0 = static_cast<i64>(t.block() / p.groups) * p.features_a_block;
-        const Group* range = p.plan.group + group;
+        const u32 groups = static_cast<u32>(p.groups), group = t.block() % groups;
+        const i64 feature0 = static_cast<i64>(t.block() / groups) * p.features_a_block;
         Segment a;
         a.group = group;
-        const i64 begin = t.load(&range->begin), padded_begin = t.load(&range->padded_begin);
-        a.rows = t.load(&range->rows);
-        a.padded_rows = t.load(&range->padded_rows);
-        a.first_block = block == 0 ? 0 : padded_begin / (block == 0 ? 1 : block);
-        a.aligned = p.aligned && begin * static_cast<i64>(sizeof(typename In::Element)) % 16 == 0;
+        if constexpr (planned) {
+            const Group* range = p.plan.group + group;
+            a.begin = static_cast<u32>(t.load(&range->begin));
+            a.padded_begin = static_cast<u32>(t.load(&range->padded_begin));
+            a.rows = t.load(&range->rows);
+            a.padded_rows = t.load(&range->padded_rows);
+        } else {
+            const Span span = find_span<threads>(t, p, group, s.sums);
+            a.begin = span.position;
+            a.padded_begin = span.padded_begin;
+            a.rows = span.rows;
+            a.padded_rows = p.tiling.padded(span.rows, true);
+        }
+        a.first_block = block == 0 ? 0 : a.padded_begin / (block == 0 ? 1 : block);
+        a.aligned = p.aligned && a.begin * sizeof(typename In::Element) % 16 == 0;
         const auto point = [&](i64 feature) {
             a.feature = feature;
-            a.x = static_cast<const typename In::Element*>(p.x) + feature * p.x_stride + begin;
-            a.data = p.data + feature * p.data_stride + padded_begin;
+            a.x = static_cast<const typename In::Element*>(p.x) + feature * p.x_stride + a.begin;
+            a.data = p.data + feature * p.data_stride + a.padded_begin;
         };
         const i64 end = feature0 + p.features_a_block < p.features ? feature0 + p.features_a_block : p.features;
         const i32 eights = (a.padded_rows + 7) / 8;
         // Whole eights may be read where they stay within the tensor; what is past the group is masked.
-        const bool whole = a.aligned && begin + (a.rows + 7) / 8 * 8 <= p.tokens;
+        const bool whole = a.aligned && a.begin + static_cast<i64>(a.rows + 7) / 8 * 8 <= p.rows;
         if constexpr (block == 0) {
-            const u64 starts = reinterpret_cast<u64>(p.data) | static_cast<u64>(p.data_stride | padded_begin);
+            const u64 starts = reinterpret_cast<u64>(p.data) | static_cast<u64>(p.data_stride) | a.padded_begin;
             if (whole && starts % 8 == 0 && a.padded_rows % 8 == 0) {
-                point(0);
-                if (eights <= vectors / 4 * 16)
-                    share_wide<16, 4>(t, p, s, a, feature0, end);
-                else if (eights <= vectors / 2 * 16)
-                    share_wide<16, 2>(t, p, s, a, feature0, end);
-                else if (eights <= vectors * 16)
-                    share_wide<16, 1>(t, p, s, a, feature0, end);
-                else if (eights <= vectors * unit)
-                    share_wide<unit, 1>(t, p, s, a, feature0, end);
-                else if (eights <= 4 * vectors * unit)
-                    share_wide<4 * unit, 1>(t, p, s, a, feature0, end);
-                else
-                    share_wide<threads, 1>(t, p, s, a, feature0, end);
+                share_out(t, p, s, a, eights, feature0, end);
                 return;
             }
         }
@@ -103,6 +104,23 @@ struct TransposedKernel {
     }
 
 private:
+    // Short groups' kernel has teams that take several rows at a time, the other one more widths.
+    template <class Thread>
+    OCTET_GPU static void share_out(Thread& t, const Params& p, Shared& s, const Segment& a, i32 eights, i64 feature0,
+                                    i64 end) {
+        if constexpr (vectors == 4) {
+            if (eights <= 16) return share_wide<16, 4>(t, p, s, a, feature0, end);
+            if (eights <= 2 * 16) return share_wide<16, 2>(t, p, s, a, feature0, end);
+        }
+        if (eights <= vectors * 16) return share_wide<16, 1>(t, p, s, a, feature0, end);
+        if (eights <= vectors * unit) return share_wide<unit, 1>(t, p, s, a, feature0, end);
+        if constexpr (vectors == 8) {
+            if (eights <= vectors * 2 * unit) return share_wide<2 * unit, 1>(t, p, s, a, feature0, end);
+            if (eights <= vectors * 4 * unit) return share_wide<4 * unit, 1>(t, p, s, a, feature0, end);
+        }
+        share_wide<threads, 1>(t, p, s, a, feature0, end);
+    }
+
     template <bool whole, class Thread>
     OCTET_GPU static Eight<In> load(Thread& t, const Segment& a, i32 token, bool mine) {
         if constexpr (whole)
@@ -180,10 +198,11 @@ private:
     }
 
     // The same for one scale a group and row, where eights are whole, and written at once; a team may take several
-    // features at a time. `a` points at the first of all.
+    // features at a time.
     template <int team, int rows, class Thread>
     OCTET_GPU static void share_wide(Thread& t, const Params& p, Shared& s, const Segment& a, i64 feature0, i64 end) {
         constexpr int steps = vectors / rows;
+        constexpr Reuse reuse = team == threads ? Reuse::normal : Reuse::stream;
         const int me = t.thread() % team;
         const bool ragged = a.rows % 8 != 0;
         const auto token_of = [&](int j) { return (me + j * team) * 8; };
@@ -191,18 +210,43 @@ private:
         for (i64 round = feature0; round < end; round += threads / team * rows, turn ^= 1) {
             const i64 first = round + t.thread() / team * rows;
             const i32 mine = static_cast<i32>(end - first < rows ? end - first : rows);  // rows, or none
-            const auto* from = a.x + first * p.x_stride;
-            u8* to = a.data + first * p.data_stride;
+            const auto* from = static_cast<const typename In::Element*>(p.x) + first * p.x_stride + a.begin;
+            u8* to = p.data + first * p.data_stride + a.padded_begin;
             Eight<In> x[static_cast<u32>(vectors)];
-            OCTET_UNROLL
-            for (int i = 0; i < vectors; ++i) {
-                x[i] = zero_eight<In>();
-                if (i / steps < mine && token_of(i % steps) < a.rows)
-                    x[i] = load_eight<In, Reuse::stream>(t, from + i / steps * p.x_stride + token_of(i % steps));
-            }
-            if (ragged) {
+            // The tokens from `start` on that the team's registers hold.
+            const auto load_from = [&](i32 start) {
                 OCTET_UNROLL
-                for (int i = 0; i < vectors; ++i) mask<true>(a, token_of(i % steps), x[i]);
+                for (int i = 0; i < vectors; ++i) {
+                    x[i] = zero_eight<In>();
+                    if (i / steps < mine && start + token_of(i % steps) < a.rows)
+                        x[i] = load_eight<In, reuse>(t, from + i / steps * p.x_stride + start + token_of(i % steps));
+                }
+                if (ragged) {
+                    OCTET_UNROLL
+                    for (int i = 0; i < vectors; ++i) mask<true>(a, start + token_of(i % steps), x[i]);
+                }
+            };
+            // Only the widest team's rows can be longer. The next tokens wait in shared memory; what is past those is
+            // read twice.
+            constexpr i32 held = steps * team * 8, reread = holds_more ? 2 * held : held;
+            const bool more = team == threads && holds_more && a.padded_rows > held;
+            [[maybe_unused]] Magnitudes<In> others{};
+            if constexpr (team == threads) {
+                if (more) fetch_more(t, s, from, mine > 0 ? a.rows : 0);
+                OCTET_ROLLED
+                for (i32 start = reread; start < a.rows; start += held) {
+                    load_from(start);
+                    OCTET_UNROLL
+                    for (int i = 0; i < vectors; ++i) fold(t, others, magnitudes_of(x[i]));
+                }
+            }
+            load_from(0);
+            if constexpr (team == threads) {
+                if (more) {
+                    t.template await_copies<0>();
+                    OCTET_UNROLL
+                    for (int i = 0; i < vectors; ++i) fold(t, others, magnitudes_of(take_more(t, s, a, i)));
+                }
             }
 
             u32 peak[static_cast<u32>(rows)];
@@ -211,12 +255,7 @@ private:
                 Magnitudes<In> m = magnitudes_of(x[r * steps]);
                 OCTET_UNROLL
                 for (int j = 1; j < steps; ++j) fold(t, m, magnitudes_of(x[r * steps + j]));
-                if constexpr (team == threads)  // what registers do not hold
-                    for (i32 token = token_of(steps); mine > 0 && token < a.rows; token += team * 8) {
-                        Eight<In> more = load_eight<In, Reuse::stream>(t, from + token);
-                        mask<true>(a, token, more);
-                        fold(t, m, magnitudes_of(more));
-                    }
+                if constexpr (team == threads) fold(t, m, others);
                 peak[r] = fold_across(t, m);
             }
             constexpr int lanes = team < unit ? team : unit;
@@ -241,19 +280,53 @@ private:
             float scale[static_cast<u32>(rows)];
             OCTET_UNROLL
             for (int r = 0; r < rows; ++r) scale[r] = scale_of_bits<Codec>(peak[r], p.rule.rounding);
-            OCTET_UNROLL
-            for (int i = 0; i < vectors; ++i) {
-                if (i / steps < mine)
-                    store_wide(t, a, to + i / steps * p.data_stride, token_of(i % steps), x[i], scale[i / steps],
-                               ragged);
-            }
-            if constexpr (team == threads)
-                for (i32 token = token_of(steps); mine > 0 && token < a.padded_rows; token += team * 8) {
-                    Eight<In> more = zero_eight<In>();
-                    if (token < a.rows) more = load_eight<In, Reuse::stream>(t, from + token);
-                    store_wide(t, a, to, token, more, scale[0], ragged);
+            const auto store_from = [&](i32 start) {
+                OCTET_UNROLL
+                for (int i = 0; i < vectors; ++i) {
+                    if (i / steps < mine)
+                        store_wide(t, a, to + i / steps * p.data_stride, start + token_of(i % steps), x[i],
+                                   scale[i / steps], ragged);
                 }
+            };
+            store_from(0);
+            if constexpr (team == threads) {
+                if (more) {
+                    OCTET_UNROLL
+                    for (int i = 0; i < vectors; ++i) x[i] = take_more(t, s, a, i);
+                    store_from(held);
+                }
+                OCTET_ROLLED
+                for (i32 start = reread; start < a.padded_rows; start += held) {
+                    load_from(start);
+                    store_from(start);
+                }
+            }
         }
+    }
+
+    // The tokens of a row that follow those in registers, of a team that is the block.
+    template <class Thread>
+    OCTET_GPU static i32 more_of(Thread& t, int i) {
+        return ((vectors + i) * threads + t.thread()) * 8;
+    }
+    template <class Thread>
+    OCTET_GPU static void fetch_more(Thread& t, Shared& s, const typename In::Element* from, i32 rows) {
+        if constexpr (holds_more) {
+            OCTET_UNROLL
+            for (int i = 0; i < vectors; ++i)
+                t.copy_async(&s.more[i][t.thread()], from + more_of(t, i), more_of(t, i) < rows);
+            t.commit_copies();
+        }
+    }
+    template <class Thread>
+    OCTET_GPU static Eight<In> take_more(Thread& t, Shared& s, const Segment& a, int i) {
+        Eight<In> x = zero_eight<In>();
+        if constexpr (holds_more) {
+            const Vec16 v = t.load_shared(&s.more[i][t.thread()]);
+            x = {{v.word[0], v.word[1], v.word[2], v.word[3]}};
+            mask<true>(a, more_of(t, i), x);
+        }
+        return x;
     }
 
     // Tokens past the group's are zero bytes, whatever zero times the scale is.

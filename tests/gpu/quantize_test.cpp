@@ -155,6 +155,8 @@ struct Case {
         tuning.rows_vectors = one_of(random, {2, 4, 8});
         tuning.fused_tiles = one_of(random, {0, 1, 2, 2});
         tuning.short_groups = one_of(random, {0, 20, 512});
+        tuning.strip_rows = one_of(random, {0, 384});
+        tuning.strip_tokens = one_of(random, {0, 1024});
         runner = EmulatorRunner(width, one_of<std::int64_t>(random, {1, 3, 7}), tuning);
     }
 
@@ -188,6 +190,13 @@ struct Case {
 };
 
 const Execution by_reference{};
+
+// Tiles for columns, whatever the sizes.
+QuantizerTuning without_strips() {
+    QuantizerTuning tuning;
+    tuning.strip_rows = tuning.strip_tokens = 0;
+    return tuning;
+}
 
 void check_rows(Case& c) {
     Strided x = random_input(c.random, c.input, {c.m, c.k});
@@ -423,12 +432,14 @@ TEST_P(GpuLongGroups, EqualTheReference) {
                 c.m = GetParam() + 16;  // the last ones are nobody's
                 QuantizerTuning tuning;
                 tuning.short_groups = short_groups;
+                if (past) tuning.strip_tokens = 0;  // a plan, whatever the sizes
                 c.runner = EmulatorRunner(width, 3, tuning);
                 check_transposed(c);
             }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, GpuLongGroups, testing::Values(104, 248, 504, 1016, 2040, 4096, 12304, 16400));
+INSTANTIATE_TEST_SUITE_P(All, GpuLongGroups,
+                         testing::Values(104, 248, 504, 1016, 2040, 4096, 12304, 16376, 16400, 33000));
 
 // A cast both ways in two halves: short and long rows, empty and one-row groups, more groups than threads, rows nobody
 // owns, padding to 16 and to more.
@@ -495,7 +506,7 @@ TEST(GpuSlabs, FusedAndSplit) {
             c.k = 9;
             c.m = 128 * (2 * blocks + more) + 50;
             c.ends = {40, static_cast<std::int32_t>(c.m - 10), static_cast<std::int32_t>(c.m - 10)};
-            c.runner = EmulatorRunner(32, blocks, {});
+            c.runner = EmulatorRunner(32, blocks, without_strips());
             SCOPED_TRACE(testing::Message() << c.m << " rows, " << blocks << " blocks");
             ASSERT_NO_THROW(check_columns(c));
             c.k = 300;
@@ -504,6 +515,27 @@ TEST(GpuSlabs, FusedAndSplit) {
             ASSERT_NO_THROW(check_pair(c));
             ASSERT_NO_THROW(check_columns(c));
             ASSERT_NO_THROW(check_weights(c));
+            if (testing::Test::HasFailure()) return;
+        }
+}
+
+// Groups that a block holds, one that it just holds, and longer ones, parts of which it reads twice.
+TEST(GpuStrips, OfAnyLength) {
+    for (const Scaling scaling : {Scaling::rowwise, Scaling::mx, Scaling::blockwise})
+        for (const std::int32_t rows : {3, 33, 128, 130, 384, 385, 513, 900}) {
+            const int width = rows % 4 ? 32 : 64;
+            Case c(static_cast<std::uint64_t>(rows), width, scaling);
+            c.input = rows % 2 ? Format::f32 : Format::bf16;
+            c.k = rows % 3 ? 72 : 67;
+            c.m = rows + 70;  // the last ones are nobody's
+            c.ends = {20, rows + 20, rows + 20, rows + 57};
+            c.runner = EmulatorRunner(width, 3, {});
+            SCOPED_TRACE(testing::Message() << rows << " rows, " << name(c.input));
+            ASSERT_NO_THROW(check_columns(c));
+            ASSERT_NO_THROW(check_pair(c));
+            if (rows < 200) {
+                ASSERT_NO_THROW(check_dual(c));
+            }
             if (testing::Test::HasFailure()) return;
         }
 }
@@ -519,10 +551,13 @@ TEST(GpuPlan, OfManyGroups) {
             c.ends.resize(count);
             for (std::size_t g = 0; g < count; ++g)
                 c.ends[g] = static_cast<std::int32_t>(std::min<std::size_t>(g + g / 7, 690));
-            c.runner = EmulatorRunner(32, 3, {});
             SCOPED_TRACE(testing::Message() << count << " groups");
-            ASSERT_NO_THROW(check_columns(c));
-            ASSERT_NO_THROW(check_pair(c));
+            for (const QuantizerTuning& tuning : {QuantizerTuning{}, without_strips()}) {
+                c.runner = EmulatorRunner(32, 3, tuning);
+                ASSERT_NO_THROW(check_columns(c));
+                ASSERT_NO_THROW(check_pair(c));
+            }
+            ASSERT_NO_THROW(check_transposed(c));
             if (testing::Test::HasFailure()) return;
         }
     }
@@ -538,9 +573,11 @@ TEST(GpuPlan, ClampsBadOffsets) {
     const std::int64_t count = 6, padded = padded_bound(20, count, 16);
     Operand expected(options, 0, {40, padded}, {count, 40}), given(options, 0, {40, padded}, {count, 40});
     reference::quantize_columns(x.view(), {clamped.data(), count, {}}, 16, options, expected.view(), by_reference);
-    EmulatorRunner runner(32, 3, {});
-    quantize_columns<E4M3>(runner, x.view(), {}, {bad.data(), count, {}}, 16, options, given.view(), {});
-    expect_same("columns", expected, given);
+    for (const QuantizerTuning& tuning : {QuantizerTuning{}, without_strips()}) {
+        EmulatorRunner runner(32, 3, tuning);
+        quantize_columns<E4M3>(runner, x.view(), {}, {bad.data(), count, {}}, 16, options, given.view(), {});
+        expect_same("columns", expected, given);
+    }
 }
 
 }  // namespace

@@ -25,6 +25,11 @@ struct Runner {
     void launch_together(std::int64_t blocks, const typename Kernel::Params& params) {
         launch<Kernel>(blocks, params);
     }
+    bool halves() const;
+    template <class Kernel>
+    void launch_later(std::int64_t blocks, const typename Kernel::Params& params) {
+        launch<Kernel>(blocks, params);
+    }
     template <class Entry>
     void use(Entry*);
 };

@@ -46,7 +46,8 @@ void quantize_pair(ConstTensorView x, Groups groups, std::int64_t alignment, con
 
 void quantize_transposed(ConstTensorView x, Groups groups, std::int64_t alignment, const QuantizeOptions& options,
                          QuantizedView out, const Execution& on) {
-    Runner runner(on, untuned);
+    const gpu::QuantizerTuning tuning = tuned(on);
+    Runner runner(on, tuning);
     with_fp8(options.format,
              [&](auto codec) { Quantizers<decltype(codec)>::transposed(runner, x, groups, alignment, options, out); });
 }
