@@ -79,10 +79,12 @@ struct Experts {
         const bool cast_first = order.has_value() && quantized && (few.scale.size() == 1 || few.scale_strides[1] == 1);
         const Tensor tokens = cast_first && !wants_columns ? x : moved(x);
         const ProductMemory memory(recipe, options.format, rows, weights, product, not_given);
-        std::size_t workspace = recipe.quantizes() ? token_workspace_bytes(device, rows, x.size(1), groups.count) : 0;
-        if (quantized) workspace = std::max(workspace, workspace_bytes(weights));
-        Call call(x, aligned(workspace) + (quantized ? memory.bytes() : 0) + (cast_first ? bytes_of(few) : 0));
-        call.take_workspace(workspace);
+        const std::size_t workspace =
+            recipe.quantizes() ? token_workspace_bytes(device, rows, x.size(1), groups.count) : 0;
+        const bool beside = quantized && !cast_first && casts_beside(recipe, product, weights, rows, x);
+        CastPlaces casts(beside, workspace, quantized ? workspace_bytes(weights) : 0);
+        Call call(x, casts.bytes() + (quantized ? memory.bytes() : 0) + (cast_first ? bytes_of(few) : 0));
+        casts.take(call);
         const QuantizedView row_view = quantized ? take(call, memory.rows, device) : QuantizedView{};
         if (cast_first) {
             const QuantizedView first = take(call, few, device);
@@ -93,12 +95,13 @@ struct Experts {
                                   as_matrix(mx ? row_view.scale : row_view.inverse), call.on());
             if (wants_columns) quantize_tokens(tokens, groups, options, {}, columns, call.on());
         } else if (quantized || wants_columns) {
-            quantize_tokens(tokens, groups, options, row_view, columns, call.on());
+            quantize_tokens(tokens, groups, options, row_view, columns, casts.tokens());
         }
         if (quantized)
             multiply({row_view, recipe.scaling()}, weights, recipe, product, groups, memory, not_given, *out, call);
         else if (out != nullptr)
             multiply_plain(tokens, weights, recipe, product, groups, *out, call);
+        casts.run_later(call);
     }
 
     // SwiGLU of gate_up's result, times the down projection. With ds (a gradient of the activation), SwiGLU's backward

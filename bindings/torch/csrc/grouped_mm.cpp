@@ -46,27 +46,31 @@ ForwardResult forward(const Tensor& a, const std::vector<const Tensor*>& bs, con
     ForwardResult result{{}, cast_columns(a, tokens, a.size(1), options, groups, keep && wgrad_in_8_bits(recipe))};
     std::vector<ProductMemory> memory;
     std::vector<bool> quantized;
-    std::size_t workspace = recipe.quantizes() ? token_workspace_bytes(device, tokens, a.size(1), groups.count) : 0;
-    std::size_t bytes = 0;
+    const std::size_t workspace =
+        recipe.quantizes() ? token_workspace_bytes(device, tokens, a.size(1), groups.count) : 0;
+    std::size_t weight_workspace = 0, bytes = 0;
     for (const Weights& w : weights) {
         result.y.push_back(allocate(a, parse_format(out), {tokens, w.n}, Contents::zeroed));
         quantized.push_back(in_8_bits(recipe, Product::forward, w, tokens, a, given.data.has_value()));
         if (!recipe.quantizes()) continue;
         memory.emplace_back(recipe, recipe.format, tokens, w, Product::forward, given);
         if (!quantized.back()) continue;
-        workspace = std::max(workspace, workspace_bytes(w));
+        weight_workspace = std::max(weight_workspace, workspace_bytes(w));
         bytes += memory.back().weight_bytes();
     }
     const bool reads_rows = std::find(quantized.begin(), quantized.end(), true) != quantized.end();
     const bool casts_rows = reads_rows && !cast_rows.data.has_value();
     if (casts_rows && made == Rows::returned) result.rows.emplace(a, memory[0].rows);
     const bool takes_rows = casts_rows && !result.rows.has_value();
-    Call call(a, aligned(workspace) + (takes_rows ? bytes_of(memory[0].rows) : 0) + bytes);
-    call.take_workspace(workspace);
+    const bool beside = casts_rows && quantized[0] &&
+                        casts_beside(recipe, Product::forward, weights[0], tokens, a, given.data.has_value());
+    CastPlaces casts(beside, workspace, weight_workspace);
+    Call call(a, casts.bytes() + (takes_rows ? bytes_of(memory[0].rows) : 0) + bytes);
+    casts.take(call);
     QuantizedView rows{};
     if (casts_rows) rows = takes_rows ? take(call, memory[0].rows, device) : result.rows->view;
     if (casts_rows || !result.kept.view.data.null())
-        quantize_tokens(x, groups, options, rows, result.kept.view, call.on());
+        quantize_tokens(x, groups, options, rows, result.kept.view, casts.tokens());
     const Operand left = reads_rows && !casts_rows
                              ? operand_of_cast(*cast_rows.data, cast_rows.scale, recipe.scaling(), recipe.format)
                              : Operand(rows, options.scaling);
@@ -76,6 +80,7 @@ ForwardResult forward(const Tensor& a, const std::vector<const Tensor*>& bs, con
         } else {
             multiply_plain(x, weights[i], recipe, Product::forward, groups, result.y[i], call);
         }
+        if (i == 0) casts.run_later(call);
     }
     return result;
 }
@@ -156,17 +161,18 @@ Two backward(const Tensor& dy, const Tensor& b, const Tensor& ends, const Text& 
     const ProductMemory memory(recipe, recipe.gradient_format, tokens, weights, Product::dgrad, given);
     const QuantizedShape columns =
         columns_shape(options, tokens, weights.n, groups.count, token_alignment(options.scaling, device), device);
-    const std::size_t workspace =
-        std::max(token_workspace_bytes(device, tokens, weights.n, groups.count), workspace_bytes(weights));
-    Call call(dy, aligned(workspace) + (casts_rows ? memory.bytes() : 0) + (casts_columns ? bytes_of(columns) : 0));
-    call.take_workspace(workspace);
+    const bool beside = casts_rows && casts_beside(recipe, Product::dgrad, weights, tokens, dy, given.data.has_value());
+    CastPlaces casts(beside, token_workspace_bytes(device, tokens, weights.n, groups.count), workspace_bytes(weights));
+    Call call(dy, casts.bytes() + (casts_rows ? memory.bytes() : 0) + (casts_columns ? bytes_of(columns) : 0));
+    casts.take(call);
     const QuantizedView row_view = casts_rows ? take(call, memory.rows, device) : QuantizedView{};
     const QuantizedView column_view = casts_columns ? take(call, columns, device) : QuantizedView{};
-    if (casts_rows || casts_columns) quantize_tokens(x, groups, options, row_view, column_view, call.on());
+    if (casts_rows || casts_columns) quantize_tokens(x, groups, options, row_view, column_view, casts.tokens());
     if (casts_rows)
         multiply({row_view, recipe.scaling()}, weights, recipe, Product::dgrad, groups, memory, given,
                  adds ? *onto : da, call, adds ? Update::add : Update::overwrite);
     if (wants_a && !casts_rows) multiply_plain(x, weights, recipe, Product::dgrad, groups, da, call);
+    casts.run_later(call);
     if (!wants_b) return {da, nothing()};
     if (!casts_columns) return {da, plain_wgrad(call)};
     const Operand a = operand_of_cast(kept, kept_scale, recipe.scaling(), recipe.format);

@@ -43,16 +43,32 @@ QuantizeOptions options_for(const Recipe& recipe, Format format) {
     return {recipe.quantizes() ? recipe.scaling() : Scaling::rowwise, format, recipe.scale_rounding, recipe.mx_mode};
 }
 
-bool in_8_bits(const Recipe& recipe, Product product, const Weights& weights, std::int64_t rows, const Tensor& x,
-               bool weights_are_cast) {
-    if (!recipe.quantizes()) return false;
+namespace {
+
+StepChoice choice_of(const Recipe& recipe, const Weights& weights, std::int64_t rows, const Tensor& x,
+                     bool weights_are_cast) {
     const Format a = format_of("the tokens", x), w = weights.view.format;
     Recipe with_uses = recipe;
     if (weights_are_cast) with_uses.weight_uses = std::max<std::int64_t>(recipe.weight_uses, 1000);
-    const StepChoice choice =
-        choose_step(with_uses, {weights.experts, weights.n, weights.k}, rows,
-                    a == Format::bf16 && w == Format::bf16 ? Format::bf16 : Format::f32, device_of(x));
+    return choose_step(with_uses, {weights.experts, weights.n, weights.k}, rows,
+                       a == Format::bf16 && w == Format::bf16 ? Format::bf16 : Format::f32, device_of(x));
+}
+
+}  // namespace
+
+bool in_8_bits(const Recipe& recipe, Product product, const Weights& weights, std::int64_t rows, const Tensor& x,
+               bool weights_are_cast) {
+    if (!recipe.quantizes()) return false;
+    const StepChoice choice = choice_of(recipe, weights, rows, x, weights_are_cast);
     return (product == Product::forward ? choice.forward : choice.dgrad) == ProductPrecision::fp8;
+}
+
+bool casts_beside(const Recipe& recipe, Product product, const Weights& weights, std::int64_t rows, const Tensor& x,
+                  bool weights_are_cast) {
+    if (!recipe.quantizes() || !x.is_cuda()) return false;
+    const CastsBeside beside = octet::casts_beside(recipe, choice_of(recipe, weights, rows, x, weights_are_cast),
+                                                   {weights.experts, weights.n, weights.k}, rows, false, device_of(x));
+    return product == Product::forward ? beside.activations : beside.gradients;
 }
 
 QuantizedShape cast_shape(const Weights& weights, const Recipe& recipe, Product product) {
@@ -65,6 +81,21 @@ void cast(const Weights& weights, const Recipe& recipe, const QuantizedView& for
           const Execution& on) {
     quantize_weights(weights.view, options_for(recipe, recipe.format), weights.k_last ? forward : dgrad,
                      weights.k_last ? dgrad : forward, on);
+}
+
+CastPlaces::CastPlaces(bool beside, std::size_t workspace, std::size_t weight_workspace)
+    : beside_(beside),
+      workspace_(beside_ ? workspace : std::max(workspace, weight_workspace)),
+      weight_workspace_(beside_ ? weight_workspace : 0) {}
+
+std::size_t CastPlaces::bytes() const { return aligned(workspace_) + aligned(weight_workspace_); }
+
+void CastPlaces::take(Call& call) {
+    call.take_workspace(workspace_);
+    tokens_ = call.on();
+    if (!beside_) return;
+    tokens_.later = &later_;
+    call.take_workspace(weight_workspace_);
 }
 
 std::size_t workspace_bytes(const Weights& weights) {

@@ -34,6 +34,29 @@ struct Given {
 bool in_8_bits(const Recipe& recipe, Product product, const Weights& weights, std::int64_t rows, const Tensor& x,
                bool weights_are_cast = false);
 
+// Whether the second half of the cast of `x` for such a product and a weight gradient is better made beside the
+// product.
+bool casts_beside(const Recipe& recipe, Product product, const Weights& weights, std::int64_t rows, const Tensor& x,
+                  bool weights_are_cast = false);
+
+// Where the tokens of a product are cast, in `workspace` bytes, and its weights, in `weight_workspace`. `beside`: the
+// second half of the tokens' cast is left for run_later(), and their workspace is their own.
+class CastPlaces {
+public:
+    CastPlaces(bool beside, std::size_t workspace, std::size_t weight_workspace);
+    std::size_t bytes() const;
+    // Takes the workspaces of the call's memory; call.on() is then where weights are cast.
+    void take(Call& call);
+    const Execution& tokens() const { return tokens_; }
+    void run_later(const Call& call) { later_.run(call.on().stream); }
+
+private:
+    bool beside_;
+    std::size_t workspace_, weight_workspace_;
+    LaterCasts later_{};
+    Execution tokens_{};
+};
+
 // The weights in 8 bits for the products that are asked for (not null), from one visit.
 QuantizedShape cast_shape(const Weights& weights, const Recipe& recipe, Product product);
 void cast(const Weights& weights, const Recipe& recipe, const QuantizedView& forward, const QuantizedView& dgrad,

@@ -315,6 +315,30 @@ def test_gradients_of_a_shared_activation_are_added_as_they_are_computed(device,
     assert same(a.grad, torch.autograd.grad(octet.grouped_mm((a + 1).clone(), weights[1], ends, recipe), a, dy)[0])
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="casts run beside products on a GPU")
+@pytest.mark.parametrize("m,k,n,experts", [(16640, 2048, 1408, 4), (32768, 4096, 2048, 8), (98304, 2048, 1408, 64)])
+def test_casts_beside_products_have_the_bits_of_casts_alone(m, k, n, experts):
+    """Sizes at which the second half of a cast may be made beside the product."""
+    recipe = "fp8_rowwise:accumulation=fast,forward=fp8,dgrad=fp8"
+    ops = torch.ops.octet
+    a, dy, w = (torch.randn(*shape, device="cuda").bfloat16() for shape in ((m, k), (m, n), (experts, n, k)))
+    step = m // experts
+    ends = torch.tensor([step * (i + 1) - (77 * i) % 300 for i in range(experts - 1)] + [m], dtype=torch.int32, device="cuda")
+    used = sum((end - begin + 127) // 128 * 128 for begin, end in zip([0, *ends.tolist()], ends.tolist()))
+    b = w.transpose(-2, -1)
+    for _ in range(3):
+        y, rows, rows_scale, kept, kept_scale = ops.grouped_mm_share(a, b, ends, recipe, "bf16")
+        da, db = ops.grouped_mm_backward(dy, b, ends, recipe, kept, kept_scale, True, True, "bf16")
+        alone = ops.quantize_pair(a, ends, 128)
+        assert torch.equal(rows, alone[0].view(torch.uint8)) and torch.equal(rows_scale, alone[2])
+        assert torch.equal(kept[:, :used], alone[3].view(torch.uint8)[:, :used]) and torch.equal(kept_scale, alone[5])
+        gradient, along_n, along_k = ops.quantize_pair(dy, ends, 128), ops.quantize_weights_along(w, "along_n"), ops.quantize_weights_along(w, "along_k")
+        assert torch.equal(y, ops.grouped_forward(alone[0], alone[2], along_k[0], along_k[2], ends, "rowwise", "fast"))
+        assert torch.equal(da, ops.grouped_dgrad(gradient[0], gradient[2], along_n[0], along_n[2], ends, "rowwise", "fast"))
+        dw = ops.grouped_wgrad(gradient[3], gradient[5], alone[3], alone[5], ends, 128, "rowwise", "fast")
+        assert torch.equal(db.transpose(-2, -1), dw)
+
+
 def test_the_torchao_calls(device):
     from octet.torchao import (_to_fp8_blockwise_then_scaled_grouped_mm, _to_fp8_rowwise_then_scaled_grouped_mm,
                                _to_mxfp8_then_scaled_grouped_mm)
