@@ -6,11 +6,13 @@ memory, with the experts' products by torch (bf16), by torchao (fp8 rowwise), by
 
 Writes torch_stack.json into $OUT, or the current folder, anew after every mode."""
 import argparse
+import ctypes
 import gc
 import json
 import math
 import os
 import re
+import statistics
 import subprocess
 import sys
 import time
@@ -158,6 +160,17 @@ def run_step(model, optimizer, batch):
     return loss.detach()
 
 
+def clock_mhz():
+    """Of the multiprocessors, now; None where the driver's library does not say."""
+    try:
+        nvml, device, mhz = ctypes.CDLL("libnvidia-ml.so.1"), ctypes.c_void_p(), ctypes.c_uint()
+        nvml.nvmlInit_v2()
+        nvml.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(device))
+        return mhz.value if nvml.nvmlDeviceGetClockInfo(device, 1, ctypes.byref(mhz)) == 0 else None
+    except OSError:
+        return None
+
+
 def speed(mode, compiled, layers, batch, steps, profile):
     torch._dynamo.reset()
     model, optimizer = build(mode, layers)
@@ -170,14 +183,16 @@ def speed(mode, compiled, layers, batch, steps, profile):
     torch.cuda.synchronize()
     torch.cuda.reset_peak_memory_stats()
     events = [torch.cuda.Event(enable_timing=True) for _ in range(steps + 1)]
+    clocks = []
     for i in range(steps):
         events[i].record()
         loss = run_step(model, optimizer, data)
+        clocks.append(clock_mhz())  # the device is steps behind, and busy
     events[-1].record()
     torch.cuda.synchronize()
     each = [a.elapsed_time(b) for a, b in zip(events, events[1:])]
-    ms = sorted(each)[steps // 2]
-    row = dict(op="torch_stack_step", mode=mode, compiled=compiled, layers=layers, batch=batch, ms=round(ms, 1), ms_each=[round(x, 1) for x in each], tokens_per_s=round(batch * S / ms * 1e3),
+    ms = statistics.median(each)
+    row = dict(op="torch_stack_step", mode=mode, compiled=compiled, layers=layers, batch=batch, ms=round(ms, 1), ms_each=[round(x, 1) for x in each], sm_mhz=clocks, tokens_per_s=round(batch * S / ms * 1e3),
                peak_gb=round(torch.cuda.max_memory_allocated() / 1e9, 2), loss=round(loss.item(), 3))
     if profile:
         row["parts_ms"], row["kernels_ms"], row["gaps_ms"] = where_time_goes(lambda: run_step(model, optimizer, data))
@@ -219,6 +234,14 @@ def where_time_goes(step):
     return {part: round(ms, 2) for part, ms in sorted(parts.items())}, most(names, 45), most(gaps, 12)
 
 
+def with_more_steps(row, again):
+    """A row, with the steps of a second time."""
+    each = row["ms_each"] + again["ms_each"]
+    ms = statistics.median(each)
+    return {**row, "ms": round(ms, 1), "ms_each": each, "sm_mhz": row["sm_mhz"] + again["sm_mhz"],
+            "tokens_per_s": round(row["batch"] * S / ms * 1e3)}
+
+
 LOSSES_LR, LOSSES_BETAS, WARM_UP, CLIP = 3e-4, (0.9, 0.95), 20, 1.0
 
 
@@ -258,6 +281,7 @@ def main():
     parser.add_argument("--batch", type=int, default=4)
     parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--modes", default="bf16,octet,octet_moe", help="with @compiled after it, a mode's blocks are compiled")
+    parser.add_argument("--rounds", type=int, default=1, help="go through the modes that are not compiled so often: what slows the device down then slows all of them")
     parser.add_argument("--profile", action="store_true", help="also the kernels that take the most time")
     parser.add_argument("--losses", type=int, default=0, help="losses of so many steps of each mode instead, of a small batch")
     parser.add_argument("--commit", default="unknown")
@@ -271,7 +295,8 @@ def main():
     stamp = stamps.stamp("torch_stack.py", arguments.commit)
     path = os.path.join(os.environ.get("OUT", "."), arguments.out)
     result = {"stamp": stamp, "rows": [], "losses": {}}
-    for mode in arguments.modes.split(","):
+    modes = arguments.modes.split(",")
+    for mode in [mode for mode in modes if "@" not in mode] * (arguments.rounds - 1) + modes:
         begin = time.time()
         try:
             if arguments.losses:
@@ -279,8 +304,12 @@ def main():
                 print(mode, result["losses"][mode][:: max(1, arguments.losses // 10)], flush=True)
             else:
                 name, _, compiled = mode.partition("@")
-                row = speed(name, bool(compiled), arguments.layers, arguments.batch, arguments.steps, arguments.profile)
-                result["rows"].append(row)
+                seen = next((i for i, row in enumerate(result["rows"]) if (row["mode"], row["compiled"]) == (name, bool(compiled))), None)
+                row = speed(name, bool(compiled), arguments.layers, arguments.batch, arguments.steps, arguments.profile and seen is None)
+                if seen is None:
+                    result["rows"].append(row)
+                else:
+                    result["rows"][seen] = row = with_more_steps(result["rows"][seen], row)
                 print(row, f"{time.time() - begin:.0f} s", flush=True)
         except Exception as error:
             print("FAILED", mode, type(error).__name__, str(error)[:500], flush=True)
