@@ -40,14 +40,21 @@ enum class Visit : u32 {
     second,  // it waits for them
 };
 
+// How a tile is read and written.
+enum class Pieces : u32 {
+    elements,
+    wide,   // 8 or 16 at once
+    whole,  // and the tile is whole: there is nothing to check
+};
+
 // What a block needs of a tile.
 struct alignas(16) Tile {
     u32 none;  // 1: there are no more
     Visit kind;
     i32 rows, columns;  // that the tile has
-    u32 wide;           // 1: it is read and written in wide pieces, 2: and is whole
-    u32 hands_in;       // 1: maxima
-    u32 has_columns;    // 1: its columns are wanted
+    Pieces pieces;
+    u32 hands_in;     // 1: maxima
+    u32 has_columns;  // 1: its columns are wanted
     i32 operand;
     const void* x;    // the tile's first element
     u8* column_data;  // likewise
@@ -101,9 +108,11 @@ OCTET_GPU Tile describe(const TileParams& p, i64 group, const Span& span, u32 lo
         o.column_data + group * o.column_data_stride[0] + at.column0 * o.column_data_stride[1] + at.padded_row;
     at.row_data = p.row_data + group * p.row_data_stride[0] + at.row * p.row_data_stride[1] + at.column0;
     at.has_columns = o.columns_wanted && owned;
-    at.wide = at.columns % 8 == 0 && o.aligned && p.row_data_aligned && (!at.has_columns || o.column_data_aligned);
+    const bool wide =
+        at.columns % 8 == 0 && o.aligned && p.row_data_aligned && (!at.has_columns || o.column_data_aligned);
     const bool whole = at.rows == tile_rows && at.columns == p.tiling.tile_columns;
-    if (at.wide && whole) at.wide = 2;
+    at.pieces = wide ? Pieces::wide : Pieces::elements;
+    if (wide && whole) at.pieces = Pieces::whole;
     if (exchanges) {
         at.hands_in = at.rows > 0 && at.kind != Visit::second;
         if (at.rows <= 0 && at.kind != Visit::first) at.kind = Visit::only;  // padding alone

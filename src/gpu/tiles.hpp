@@ -368,14 +368,14 @@ private:
         const i32 columns = t.load_shared(&nth(s, k).columns) - me.column,
                   rows = columns > 0 ? t.load_shared(&nth(s, k).rows) - me.row : 0;
         auto& to = s.slot[k % slots];
-        const u32 wide = t.load_shared(&nth(s, k).wide);
-        if (wide == 2) {
+        const Pieces pieces = t.load_shared(&nth(s, k).pieces);
+        if (pieces == Pieces::whole) {
             OCTET_UNROLL
             for (int j = 0; j < vectors; ++j) OCTET_UNROLL
             for (int piece = 0; piece < In::pieces; ++piece)
                 t.copy_async(&to[j * In::pieces + piece][t.thread()],
                              x + row_after(j) * stride + piece * (8 / In::pieces), true);
-        } else if (wide) {
+        } else if (pieces != Pieces::elements) {
             OCTET_UNROLL
             for (int j = 0; j < vectors; ++j) OCTET_UNROLL
             for (int piece = 0; piece < In::pieces; ++piece)
@@ -529,7 +529,7 @@ private:
         if (scales == TileScales::square && p.row_data == nullptr) return;
         constexpr int lanes = mx ? 4 : 16;
         const Place me = place_of(t);
-        const u32 wide = t.load_shared(&nth(s, k).wide);
+        const Pieces pieces = t.load_shared(&nth(s, k).pieces);
         const i32 rows = t.load_shared(&nth(s, k).rows) - me.row,
                   columns = t.load_shared(&nth(s, k).columns) - me.column;
         const i64 stride = p.row_data_stride[1];
@@ -554,9 +554,9 @@ private:
             }
             const Vec8 eight = encode_eight<Codec>(t, x[j], scale);
             u8* to = data + row_after(j) * stride;
-            if (wide == 2)
+            if (pieces == Pieces::whole)
                 t.store8(to, eight);
-            else if (inside && wide)
+            else if (inside && pieces != Pieces::elements)
                 t.store8(to, eight);
             else if (inside)
                 store_row_part(t, to, eight, columns);
@@ -593,7 +593,7 @@ private:
         const auto* transposed = reinterpret_cast<const Vec16(*)[8]>(&s.slot[k % slots][0][0]);
         const i64 stride = p.operand[t.load_shared(&nth(s, k).operand)].column_data_stride[1];
         u8* to = t.load_shared(&nth(s, k).column_data) + column * stride + 16 * piece;
-        const u32 wide = t.load_shared(&nth(s, k).wide);
+        const Pieces pieces = t.load_shared(&nth(s, k).pieces);
         constexpr int step = threads / 8;
         const auto transposed_of = [&](int i) {
             const int turned = (column / 8 + step / 8 * i) * quads;  // words
@@ -603,7 +603,7 @@ private:
             for (int w = 0; w < 4; ++w) v.word[w] = turned & 2 ? read.word[w ^ 2] : read.word[w];
             return v;
         };
-        if (wide == 2) {
+        if (pieces == Pieces::whole) {
             OCTET_UNROLL
             for (int i = 0; i < tile_columns / step; ++i) t.store16(to + i * step * stride, transposed_of(i));
             return;
@@ -617,7 +617,7 @@ private:
             Vec16 v = transposed_of(i);
             if (step * i >= columns) continue;
             if (real < 16) v = first_bytes(v, real);  // padding is zero bytes, whatever zero times the scale is
-            if (wide && room >= 16)
+            if (pieces != Pieces::elements && room >= 16)
                 t.store16(to + i * step * stride, v);
             else
                 store_column_part(t, to + i * step * stride, v, room);
