@@ -65,7 +65,11 @@ bool in_8_bits(const Recipe& recipe, Product product, const Weights& weights, st
 
 bool casts_beside(const Recipe& recipe, Product product, const Weights& weights, std::int64_t rows, const Tensor& x,
                   bool weights_are_cast) {
-    if (!recipe.quantizes() || !x.is_cuda()) return false;
+    // A group that fits into the multiprocessors' shared memory is cast both ways at 71% of copy bandwidth. In halves
+    // it is read twice: alone the model finds that worth 1% of a step, but among the other kernels of a model, which
+    // want the power and the bandwidth too, nothing was gained.
+    constexpr std::int64_t held_bytes = 17'300'000;
+    if (!recipe.quantizes() || !x.is_cuda() || rows * x.size(1) * 2 <= held_bytes * weights.experts) return false;
     const CastsBeside beside = octet::casts_beside(recipe, choice_of(recipe, weights, rows, x, weights_are_cast),
                                                    {weights.experts, weights.n, weights.k}, rows, false, device_of(x));
     return product == Product::forward ? beside.activations : beside.gradients;

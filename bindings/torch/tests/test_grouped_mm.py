@@ -316,7 +316,7 @@ def test_gradients_of_a_shared_activation_are_added_as_they_are_computed(device,
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="casts run beside products on a GPU")
-@pytest.mark.parametrize("m,k,n,experts", [(16640, 2048, 1408, 4), (32768, 4096, 2048, 8), (98304, 2048, 1408, 64)])
+@pytest.mark.parametrize("m,k,n,experts", [(16640, 2048, 1408, 4), (33000, 4096, 3072, 4), (32768, 4096, 2048, 8)])
 def test_casts_beside_products_have_the_bits_of_casts_alone(m, k, n, experts):
     """Sizes at which the second half of a cast may be made beside the product."""
     recipe = "fp8_rowwise:accumulation=fast,forward=fp8,dgrad=fp8"
