@@ -17,6 +17,28 @@ struct Multiplier {
     OutputStager<typename Config::OutputLayout, Config::right_tile, Config::scaled_rows> output;
     RingPosition<Config::slots> position{};
     TaskReader<Config> tasks{storage};
+    // The low words of the descriptors of the operands in the slot at `position`. Kept beside it, because working them
+    // out is a chain of uniform instructions between the products of one slot and those of the next.
+    std::uint32_t left =
+        static_cast<std::uint32_t>(Config::left_panels ? mn_major_descriptor(storage.left[0], Config::panel_bytes)
+                                                       : k_major_descriptor(storage.left[0]));
+    std::uint32_t right =
+        static_cast<std::uint32_t>(Config::right_panels ? mn_major_descriptor(storage.right[0], Config::panel_bytes)
+                                                        : k_major_descriptor(storage.right[0]));
+
+    // How many turns a warpgroup takes in a slot: with products in two parts it always has some waiting.
+    static constexpr int turns = Config::accumulation == Accumulation::fast || Config::tokens_left ? 0
+                                 : Config::columns_halved                                          ? 2
+                                                                                                   : 1;
+
+    // To the next slot.
+    __device__ __forceinline__ void advance() {
+        constexpr int last = Config::slots - 1, left_units = sizeof storage.left[0] / 16,
+                      right_units = sizeof storage.right[0] / 16;
+        position.advance();
+        left += position.slot == 0 ? -last * left_units : left_units;
+        right += position.slot == 0 ? -last * right_units : right_units;
+    }
 
     // Its products are done in all lanes of the warp; nothing was written.
     __device__ __forceinline__ void release(int slot) const {
@@ -26,7 +48,14 @@ struct Multiplier {
     // Waits for the slot at `position`. Both warpgroups come here for every slot, so they may wait for each other.
     __device__ __forceinline__ void await_slot(const ProductTask& task, int round) const {
         ptx::barrier_wait(&storage.tiles_arrived[position.slot], position.phase);
-        if constexpr (Config::reduction != Reduction::along_k) blank_tail(task, position.slot, round);
+        after_arrival(task, round);
+    }
+    __device__ __forceinline__ void after_arrival(const ProductTask& task, int round) const {
+        if (Config::reduction != Reduction::along_k && round + 1 == task.blocks) blank_tail(task, position.slot, round);
+    }
+    // Whether it has come already. Asked before the sums of the slot before are added, the answer costs no time.
+    __device__ __forceinline__ bool slot_arrived() const {
+        return ptx::barrier_test(&storage.tiles_arrived[position.slot], position.phase);
     }
 
     // Where in its tile a product of 64 rows lies.
@@ -44,7 +73,7 @@ struct Multiplier {
     __device__ __forceinline__ void multiply_slot(float (&acc)[Width / 2], const ProductTask& task, int round,
                                                   Place place) const {
         const int kept = task.reduce_length - round * Config::reduce_tile;
-        if (Config::reduction == Reduction::along_k || kept > 3 * Config::step)
+        if (Config::reduction == Reduction::along_k || round + 1 < task.blocks || kept > 3 * Config::step)
             multiply_steps<Width, Accumulate, 4>(acc, place);
         else if (kept > 2 * Config::step)
             multiply_steps<Width, Accumulate, 3>(acc, place);
@@ -61,21 +90,18 @@ struct Multiplier {
     // The first `Steps` of the slot's four instructions; whole, because the compiler serializes products in branches.
     template <int Width, bool Accumulate, int Steps>
     __device__ __forceinline__ void multiply_steps(float (&acc)[Width / 2], Place place) const {
-        const std::uint8_t* left = storage.left[position.slot] + place.row * 128;  // a panel is 64 lines too
-        const std::uint8_t* right = storage.right[position.slot] + place.column * 128;
+        const auto descriptor = [](std::uint32_t low) { return std::uint64_t{descriptor_upper} << 32 | low; };
         if constexpr (Accumulate) ptx::wgmma_hold(acc);
         ptx::wgmma_fence();
-        const std::uint64_t a =
-            Config::left_panels ? mn_major_descriptor(left, Config::panel_bytes) : k_major_descriptor(left);
-        const std::uint64_t b =
-            Config::right_panels ? mn_major_descriptor(right, Config::panel_bytes) : k_major_descriptor(right);
+        // Lines of 128 bytes; a panel is 64 of them, too.
+        const std::uint32_t a = left + place.row * (128 / 16), b = right + place.column * (128 / 16);
         constexpr int left_step = Config::left_panels ? 2048 / 16 : 32 / 16;
         constexpr int right_step = Config::right_panels ? 2048 / 16 : 32 / 16;
-        multiply_step<Width, Accumulate>(acc, a, b);
+        multiply_step<Width, Accumulate>(acc, descriptor(a), descriptor(b));
 #pragma unroll
         for (int i = 1; i < Steps; ++i) {
             if (Config::columns_halved && i == Steps - 1) ptx::wgmma_commit();  // the last in a group of its own
-            multiply_step<Width, true>(acc, a + i * left_step, b + i * right_step);
+            multiply_step<Width, true>(acc, descriptor(a + i * left_step), descriptor(b + i * right_step));
         }
         ptx::wgmma_commit();
         ptx::wgmma_hold(acc);
@@ -231,6 +257,63 @@ struct Multiplier {
         ptx::named_sync(1, 256);
     }
 
+    // One tile's products, which are added to `acc` after every slot, with its scales where there are some; returns the
+    // next task. In two parts where turns are not taken: one is added while the other is multiplied.
+    template <int Width>
+    __device__ __forceinline__ ProductTask multiply_and_add(float (&acc)[Width / 2], const ProductTask& task) {
+        constexpr int first_width = turns > 0 ? Width : (Width / 2 + 31) / 32 * 32, second_width = Width - first_width;
+        constexpr bool asks_early = Config::reduction == Reduction::along_k;
+#pragma unroll
+        for (float& value : acc) value = 0;
+        const ProductTask next = tasks.next();
+        bool arrived = asks_early && slot_arrived();
+        for (int round = 0; round < task.blocks; ++round) {
+            float first[first_width / 2], second[second_width > 0 ? second_width / 2 : 1];
+            if (arrived)
+                after_arrival(task, round);
+            else
+                await_slot(task, round);
+            if constexpr (turns > 0) take_turn();
+            multiply_slot<first_width, false>(first, task, round);
+            if constexpr (second_width > 0)
+                multiply_slot<second_width, false>(second, task, round, {half * 64, first_width});
+            if constexpr (turns > 0) pass_turn();
+            BlockScales<Width> scales;
+            if constexpr (Config::scaled_blocks) {  // while the products run
+                read_left_scales(scales, half * 64);
+                read_right_scales(scales, 0);
+            }
+            const auto add = [&](int place, float sum) {
+                if constexpr (Config::scaled_blocks)
+                    acc[place] += sum * scales.of(place);
+                else
+                    acc[place] += sum;
+            };
+            if constexpr (second_width > 0) {
+                ptx::wgmma_wait<1>();
+                ptx::wgmma_hold(first);
+#pragma unroll
+                for (int i = 0; i < first_width / 2; ++i) add(i, first[i]);
+            }
+            ptx::wgmma_wait<0>();
+            if constexpr (second_width > 0)
+                ptx::wgmma_hold(second);
+            else
+                ptx::wgmma_hold(first);
+            release(position.slot);
+            advance();
+            arrived = asks_early && slot_arrived();
+            if constexpr (second_width > 0) {
+#pragma unroll
+                for (int i = 0; i < second_width / 2; ++i) add(first_width / 2 + i, second[i]);
+            } else {
+#pragma unroll
+                for (int i = 0; i < first_width / 2; ++i) add(i, first[i]);
+            }
+        }
+        return next;
+    }
+
     // One tile; returns the next task, read while the first products run.
     template <int Width>
     __device__ __forceinline__ ProductTask tile(const ProductTask& task) {
@@ -244,7 +327,7 @@ struct Multiplier {
             next = tasks.next();
             for (int round = 1; round < task.blocks; ++round) {
                 const int previous = position.slot;
-                position.advance();
+                advance();
                 await_slot(task, round);
                 multiply_slot<Width, true>(acc, task, round);
                 ptx::wgmma_wait<1>();
@@ -253,34 +336,9 @@ struct Multiplier {
             ptx::wgmma_wait<0>();
             ptx::wgmma_hold(acc);
             release(position.slot);
-            position.advance();
+            advance();
         } else {
-#pragma unroll
-            for (float& value : acc) value = 0;
-            next = tasks.next();
-            for (int round = 0; round < task.blocks; ++round) {
-                float partial[Width / 2];
-                await_slot(task, round);
-                take_turn();
-                multiply_slot<Width, false>(partial, task, round);
-                pass_turn();
-                BlockScales<Width> scales;
-                if constexpr (Config::scaled_blocks) {  // while the products run
-                    read_left_scales(scales, half * 64);
-                    read_right_scales(scales, 0);
-                }
-                ptx::wgmma_wait<0>();
-                ptx::wgmma_hold(partial);
-                release(position.slot);
-                position.advance();
-#pragma unroll
-                for (int i = 0; i < Width / 2; ++i) {
-                    if constexpr (Config::scaled_blocks)
-                        acc[i] += partial[i] * scales.of(i);
-                    else
-                        acc[i] += partial[i];
-                }
-            }
+            next = multiply_and_add<Width>(acc, task);
         }
         if constexpr (Config::tokens_left)
             output.template stage_rows<Width>(acc);
@@ -314,7 +372,7 @@ struct Multiplier {
 #pragma unroll
                 for (int i = 0; i < Width / 2; ++i) acc[turn][i] += partial[i] * scales.of(i);
             }
-            position.advance();
+            advance();
         }
         output.template stage<Width>(acc[0]);
         output.template stage<Width>(acc[1]);
@@ -335,12 +393,12 @@ struct Multiplier {
         const ProductTask next = tasks.next();
         for (int round = 0; round < task.blocks; ++round) {
             await_slot(task, round);
-            for (int turn = 0; turn < (Config::columns_halved ? 2 : 1); ++turn) {
+            for (int turn = 0; turn < turns; ++turn) {
                 take_turn();
                 pass_turn();
             }
             release(position.slot);
-            position.advance();
+            advance();
         }
         if constexpr (Config::tokens_left) output.pass_over_rows(task.right_width);
         return next;
@@ -357,8 +415,7 @@ struct Multiplier {
     }
 
     __device__ __forceinline__ void run() {
-        if (Config::accumulation != Accumulation::fast && half == 1)
-            ptx::named_arrive(2, 256);  // the first turn is the other's
+        if (turns > 0 && half == 1) ptx::named_arrive(2, 256);  // the first turn is the other's
         ProductTask task = tasks.next();
         while (task.blocks >= 0) {
             if constexpr (Config::columns_halved) {

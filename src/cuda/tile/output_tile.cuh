@@ -119,16 +119,23 @@ struct OutputStager {
     template <int Width>
     __device__ __forceinline__ void stage_rows(const float (&acc)[Width / 2]) {
         static_assert(!scaled && Layout::chunk_right == 64);
+        constexpr bool whole = Layout::buffers * 64 >= right_tile;  // one fence for all: each is 150 clocks
+        RingPosition<Layout::buffers> filled = position;
 #pragma unroll
         for (int first = 0; first < Width; first += 64) {
-            ptx::barrier_wait(&storage.drained[position.slot], position.phase ^ 1);
-            const std::uint32_t chunk = ptx::shared_address(chunks.bytes[position.slot]);
+            ptx::barrier_wait(&storage.drained[filled.slot], filled.phase ^ 1);
+            const std::uint32_t chunk = ptx::shared_address(chunks.bytes[filled.slot]);
 #pragma unroll
             for (int column = first; column < first + 64 && column < Width; column += 16)
                 write_rows(&acc[column / 2], column - first, chunk);
+            filled.advance();
+            if (whole && first + 64 < Width) continue;
             ptx::shared_to_async_fence();
-            ptx::warp_arrive(&storage.staged[position.slot]);
-            position.advance();
+            __syncwarp();
+            for (int chunk_first = whole ? 0 : first; chunk_first <= first; chunk_first += 64) {
+                if (ptx::lane_arrives()) ptx::barrier_arrive(&storage.staged[position.slot]);
+                position.advance();
+            }
         }
     }
 
