@@ -29,9 +29,10 @@ enum class Backend : std::uint8_t { automatic, reference, cpu, cuda, hip };
 struct KernelTuning;  // src/tune
 
 // The transposed halves of casts, still to be made. A cast both ways (quantize_pair, quantize_weights) under an
-// Execution that names a LaterCasts may make the rows alone, and leave the rest here: run() starts it. A product that
-// needs the rows, launched on the same stream in between, then has the rest of the cast beside it. Until run(), x, the
-// outputs and the workspace must stay as they are. What cannot be made in halves is made at once: then nothing is left.
+// Execution that names a LaterCasts may make the rows alone, and leave the rest here: run() starts it. So may a cast
+// along tokens alone (quantize_columns), all of it. A product that does not need it must be launched on the same stream
+// in between, one of these tokens: it then has the rest of the cast beside it, or behind its last blocks. Until run(),
+// x, the outputs and the workspace must stay as they are. What cannot be left is made at once: then nothing is here.
 class LaterCasts {
 public:
     LaterCasts() = default;
@@ -45,7 +46,7 @@ public:
     void add(Start start, std::int64_t blocks, const void* parameters, std::size_t bytes);
 
 private:
-    static constexpr std::size_t most = 2, parameter_bytes = 512;
+    static constexpr std::size_t most = 2, parameter_bytes = 1024;
     struct Launch {
         Start start;
         std::int64_t blocks;

@@ -8,8 +8,10 @@
 //     runner.template launch_next<Kernel>(blocks, params)       may begin before the call's last kernel has ended, and
 //                                                               waits for it itself (await_earlier)
 //     runner.template launch_together<Kernel>(blocks, params)   all blocks at once: they wait for each other
-//     runner.halves()                               -> whether a cast both ways may be made in two halves
-//     runner.template launch_later<Kernel>(blocks, params)      the second half: once the caller asks for it
+//     runner.halves()                               -> whether columns may be made later: the second half of a cast
+//     both
+//                                                      ways, or all of a cast along tokens
+//     runner.template launch_later<Kernel>(blocks, params)      once the caller asks for it
 //
 // The CUDA backend and the emulator tests are two Runners. Arguments have been checked.
 #pragma once
@@ -393,7 +395,11 @@ void strips(Runner& runner, Format input, Scaling scaling, const TileParams& til
         }
         if (blocks + row_blocks == 0) return;
         runner.template resident<Kernel>();  // which asks for its shared memory
-        runner.template launch<Kernel>(blocks + row_blocks, p);
+        // Columns alone are for another product than the next one.
+        if (!along_rows && runner.halves() && p.rows > 0)
+            runner.template launch_later<Kernel>(blocks, p);
+        else
+            runner.template launch<Kernel>(blocks + row_blocks, p);
     };
     with_input(input, [&](auto in) {
         using In = typename decltype(in)::type;

@@ -57,6 +57,8 @@ struct StripsKernel {
             cast_group(t, p, s, a);
         else
             cast_blocks(t, p, s, a);
+        // Launched later, it has begun beside a product, and is not to end before it (columns_by_peaks.hpp).
+        if (t.block() == t.blocks() - 1) t.await_earlier();
     }
 
 private:

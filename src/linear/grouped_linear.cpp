@@ -136,11 +136,11 @@ void GroupedLinear::forward(ConstTensorView a, Groups groups, TensorView y, Line
     // A cast that waits keeps its workspace: two of them need two.
     const bool casts_weights = !along_k_cached_ && !along_n_cached_ && on.workspace == nullptr;
     const CastsBeside beside = casts_beside(recipe_, now, shape_, tokens, casts_weights, a.device);
-    if (beside.activations) cast_on.later = &later;
+    const bool cast_rows = now.forward == ProductPrecision::fp8;
+    if (beside.activations || !cast_rows) cast_on.later = &later;  // without rows nothing is for this product
     if (beside.weights) weights_on.later = &later;
     const bool along_n_before = along_n_cached_;
     Operand left(a), right(weights_);
-    const bool cast_rows = now.forward == ProductPrecision::fp8;
     const bool cast_columns = kept != nullptr && wgrad_in_8_bits();
     if (cast_rows || cast_columns) {
         const QuantizeOptions options = options_for(recipe_.format);
@@ -201,9 +201,10 @@ void GroupedLinear::backward(ConstTensorView dy, Groups groups, const LinearKept
     const StepChoice now = choice(tokens, dy.format);
     LaterCasts later;
     Execution cast_on = on;
-    if (casts_beside(recipe_, now, shape_, tokens, false, dy.device).gradients) cast_on.later = &later;
-    Operand rows(dy), columns(dy);
     const bool cast_rows = wants_da && now.dgrad == ProductPrecision::fp8;
+    if (wants_da && (!cast_rows || casts_beside(recipe_, now, shape_, tokens, false, dy.device).gradients))
+        cast_on.later = &later;
+    Operand rows(dy), columns(dy);
     const bool cast_columns = wants_dw && wgrad_in_8_bits();
     if (cast_rows || cast_columns) {
         const QuantizeOptions options = options_for(recipe_.gradient_format);
