@@ -378,11 +378,24 @@ inline bool in_strips(const TileParams& p, const QuantizerTuning& tuning, bool w
     return p.rows >= p.groups * 96 || p.rows <= 8 * tuning.strip_tokens;
 }
 
+inline TileScales scales_of(Scaling scaling) {
+    return scaling == Scaling::rowwise     ? TileScales::slab
+           : scaling == Scaling::blockwise ? TileScales::run128
+                                           : TileScales::run32;
+}
+
 // along_rows: or null.
 template <class Codec, class Runner>
-void strips(Runner& runner, Format input, Scaling scaling, const TileParams& tiles, const RowsParams* along_rows) {
-    StripParams p{tiles};
+void strips(Runner& runner, Format input, Scaling scaling, const TileParams& groups, const RowsParams* along_rows) {
+    StripParams p{groups};
     check_sizes(p);
+    // Groups are short on average, but one may be most of the tensor: many blocks should share it.
+    p.most_rows = std::max(runner.tuning().strip_tokens, 1024);
+    if (p.rows > p.most_rows) {
+        TileParams long_ones = groups;
+        long_ones.tiling.least_rows = p.most_rows + 1;
+        tiles<Codec>(runner, input, long_ones, scales_of(scaling), false);
+    }
     const auto go = [&]<class Kernel>(Type<Kernel>) {
         count_column_tiles(p, Kernel::columns);
         const i64 blocks = p.groups * p.tiling.column_tiles;
@@ -415,12 +428,6 @@ void strips(Runner& runner, Format input, Scaling scaling, const TileParams& til
             case Scaling::mx: go_by(std::integral_constant<Scaling, Scaling::mx>{}); break;
         }
     });
-}
-
-inline TileScales scales_of(Scaling scaling) {
-    return scaling == Scaling::rowwise     ? TileScales::slab
-           : scaling == Scaling::blockwise ? TileScales::run128
-                                           : TileScales::run32;
 }
 
 inline void set_input(TileOperand& o, const ConstTensorView& x) {

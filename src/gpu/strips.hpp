@@ -21,6 +21,7 @@ namespace octet::gpu {
 
 struct StripParams : TileParams {  // operand[].column_tiles: strips
     u32 strip_blocks = 0;          // blocks past these take rows
+    i32 most_rows = 0;             // of a group: longer ones are left alone
     RowsParams along_rows{};
 };
 
@@ -53,10 +54,12 @@ struct StripsKernel {
         if constexpr (with_rows)
             if (t.block() >= p.strip_blocks) return Rows::cast(t, p.along_rows, s.rows, t.block() - p.strip_blocks);
         const Strip a = strip_of(t, p, s);
-        if constexpr (block == 0)
-            cast_group(t, p, s, a);
-        else
-            cast_blocks(t, p, s, a);
+        if (a.rows <= p.most_rows) {
+            if constexpr (block == 0)
+                cast_group(t, p, s, a);
+            else
+                cast_blocks(t, p, s, a);
+        }
         // Launched later, it has begun beside a product, and is not to end before it (columns_by_peaks.hpp).
         if (t.block() == t.blocks() - 1) t.await_earlier();
     }

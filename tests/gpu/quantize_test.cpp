@@ -512,6 +512,35 @@ TEST(GpuHalves, AreTakenWhereTheyCan) {
     EXPECT_EQ(later(64, 16, Format::f32), 0u);
 }
 
+// Short groups are taken in strips, and a long one among them is left to tiles.
+class GpuSkewedGroups : public testing::TestWithParam<std::tuple<Scaling, int>> {};
+
+TEST_P(GpuSkewedGroups, EqualTheReference) {
+    const auto [scaling, width] = GetParam();
+    for (const std::int64_t long_rows : {1024, 1025, 1300}) {
+        Case c(static_cast<std::uint64_t>(long_rows), width, scaling);
+        c.input = Format::bf16;
+        c.m = long_rows + 600;
+        c.k = 72;
+        c.gap = 0;
+        c.alignment = scaling == Scaling::rowwise ? 16 : 128;
+        c.ends = {0, 100, 100, static_cast<std::int32_t>(100 + long_rows)};
+        for (int g = 0; g < 6; ++g) c.ends.push_back(c.ends.back() + 80);
+        c.runner = EmulatorRunner(width, 3, {});
+        SCOPED_TRACE(testing::Message() << long_rows << " rows in one group");
+        ASSERT_NO_THROW(check_columns(c));
+        ASSERT_NO_THROW(check_dual(c));
+        ASSERT_NO_THROW(check_pair(c));
+        c.runner.set_halves(true);
+        ASSERT_NO_THROW(check_columns(c));
+        if (testing::Test::HasFailure()) return;
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, GpuSkewedGroups,
+                         testing::Combine(testing::Values(Scaling::rowwise, Scaling::blockwise, Scaling::mx),
+                                          testing::Values(32, 64)));
+
 // As many tiles that share maxima as fit, and one more: the last fused ones, and the first split ones.
 TEST(GpuSlabs, FusedAndSplit) {
     for (const std::int64_t blocks : {1, 3, 8})
