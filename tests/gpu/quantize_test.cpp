@@ -591,6 +591,7 @@ TEST(GpuPlan, OfManyGroups) {
         c.k = 40;
         c.alignment = scaling == Scaling::mx ? 32 : 16;
         for (const std::size_t count : {510u, 511u, 600u}) {
+            if (every > 1 && count != 511) continue;
             c.ends.resize(count);
             for (std::size_t g = 0; g < count; ++g)
                 c.ends[g] = static_cast<std::int32_t>(std::min<std::size_t>(g + g / 7, 690));
