@@ -185,6 +185,15 @@ OCTET_GPU Vec first_bytes(Vec v, i32 count) {
     return v;
 }
 
+// The first `count` of sixteen bytes, one by one.
+template <class Thread>
+OCTET_GPU_RARE void store_sixteen_by_bytes(Thread& t, u8* to, Vec16 v, i32 count) {
+    for (int b = 0; b < 16 && b < count; ++b) {
+        const u32 word = b < 8 ? (b < 4 ? v.word[0] : v.word[1]) : (b < 12 ? v.word[2] : v.word[3]);
+        t.store(to + b, static_cast<u8>(word >> (8 * (b & 3))));
+    }
+}
+
 // Eight bytes to `to`: at once where it is aligned and all are wanted, else the first `count` one by one.
 template <class Thread>
 OCTET_GPU void store_eight(Thread& t, u8* to, const Vec8& v, i32 count) {

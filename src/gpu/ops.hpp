@@ -8,7 +8,7 @@
 //     runner.template launch_next<Kernel>(blocks, params)       may begin before the call's last kernel has ended, and
 //                                                               waits for it itself (await_earlier)
 //     runner.template launch_together<Kernel>(blocks, params)   all blocks at once: they wait for each other
-//     runner.halves()                               -> whether columns may be made later: the second half of a cast
+//     runner.may_wait()                               -> whether columns may be made later: the second half of a cast
 //     both
 //                                                      ways, or all of a cast along tokens
 //     runner.template launch_later<Kernel>(blocks, params)      once the caller asks for it
@@ -302,7 +302,7 @@ void launch_rows_and_peaks(Runner& runner, const TileParams& p) {
 
 template <class Codec, class Runner>
 bool in_two_halves(const Runner& runner, Format input, const TileParams& p) {
-    return runner.halves() && has_halves<Codec>(input, p);
+    return runner.may_wait() && has_halves<Codec>(input, p);
 }
 
 // Rows now, and the largest magnitudes of the columns; the columns later.
@@ -409,7 +409,7 @@ void strips(Runner& runner, Format input, Scaling scaling, const TileParams& gro
         if (blocks + row_blocks == 0) return;
         runner.template resident<Kernel>();  // which asks for its shared memory
         // Columns alone are for another product than the next one.
-        if (!along_rows && runner.halves() && p.rows > 0)
+        if (!along_rows && runner.may_wait() && p.rows > 0)
             runner.template launch_later<Kernel>(blocks, p);
         else
             runner.template launch<Kernel>(blocks + row_blocks, p);

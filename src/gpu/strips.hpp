@@ -341,14 +341,7 @@ private:
         if (a.wide && room >= 16)
             t.store16(to, v);
         else
-            store_part(t, to, v, room);
-    }
-    template <class Thread>
-    OCTET_GPU_RARE static void store_part(Thread& t, u8* to, Vec16 v, i32 room) {
-        for (int b = 0; b < 16 && b < room; ++b) {
-            const u32 word = b < 8 ? (b < 4 ? v.word[0] : v.word[1]) : (b < 12 ? v.word[2] : v.word[3]);
-            t.store(to + b, static_cast<u8>(word >> (8 * (b & 3))));
-        }
+            store_sixteen_by_bytes(t, to, v, room);
     }
 };
 

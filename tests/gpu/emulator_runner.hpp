@@ -42,8 +42,8 @@ public:
     void launch_later(std::int64_t blocks, const typename Kernel::Params& params) {
         later_.push_back([this, blocks, params] { launch<Kernel>(blocks, params); });
     }
-    bool halves() const { return halves_; }
-    void set_halves(bool halves) { halves_ = halves; }
+    bool may_wait() const { return may_wait_; }
+    void let_wait(bool may) { may_wait_ = may; }
     std::size_t run_later() {
         const std::size_t launched = later_.size();
         for (const auto& start : later_) start();
@@ -59,7 +59,7 @@ private:
     int width_;
     std::int64_t blocks_;
     QuantizerTuning tuning_;
-    bool halves_ = false;
+    bool may_wait_ = false;
     std::vector<std::function<void()>> later_;
     std::vector<std::unique_ptr<std::byte[]>> memory_;
 };

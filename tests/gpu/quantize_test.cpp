@@ -471,7 +471,7 @@ TEST_P(GpuHalves, EqualTheReference) {
             for (auto& end : c.ends) end = std::min(end, static_cast<std::int32_t>(c.m));
         }
         c.ends.back() = static_cast<std::int32_t>(c.m - c.m / 10);
-        c.runner.set_halves(true);
+        c.runner.let_wait(true);
         SCOPED_TRACE(testing::Message() << "seed " << seed << ", [" << c.m << ", " << c.k << "], " << c.ends.size()
                                         << " groups, alignment " << c.alignment);
         ASSERT_NO_THROW(check_pair(c));
@@ -497,7 +497,7 @@ TEST(GpuHalves, AreTakenWhereTheyCan) {
         c.gap = 0;
         c.alignment = alignment;
         c.ends = {10, 64};
-        c.runner.set_halves(true);
+        c.runner.let_wait(true);
         Strided x(format, {c.m, c.k}, 0);
         Operand rows = c.rows_operand(), tokens = c.tokens_operand(c.k);
         c.with_codec([&](auto codec) {
@@ -531,7 +531,7 @@ TEST_P(GpuSkewedGroups, EqualTheReference) {
         ASSERT_NO_THROW(check_columns(c));
         ASSERT_NO_THROW(check_dual(c));
         ASSERT_NO_THROW(check_pair(c));
-        c.runner.set_halves(true);
+        c.runner.let_wait(true);
         ASSERT_NO_THROW(check_columns(c));
         if (testing::Test::HasFailure()) return;
     }

@@ -25,7 +25,7 @@ struct Runner {
     void launch_together(std::int64_t blocks, const typename Kernel::Params& params) {
         launch<Kernel>(blocks, params);
     }
-    bool halves() const;
+    bool may_wait() const;
     template <class Kernel>
     void launch_later(std::int64_t blocks, const typename Kernel::Params& params) {
         launch<Kernel>(blocks, params);
