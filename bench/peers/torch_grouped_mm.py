@@ -28,7 +28,7 @@ bf16, dev = torch.bfloat16, torch.device("cuda:0")
 def overhead(recipe):
     """Microseconds of host time a call takes, the device idle before it: the operators against the C calls that they make, on
     shapes so small that the launches are all there is. The C calls go through ctypes; empty_c is such a call that does nothing.
-    They take turns, so that what slows the machine down for a while slows all of them."""
+    They take turns, so that what slows the machine down for a while slows all of them; of each the median of its quietest turn."""
     recipe += ("," if ":" in recipe else ":") + "forward=fp8,dgrad=fp8"  # the same calls on both sides
     m, n, k, e = 256, 256, 256, 4
     a = torch.randn(m, k, device=dev, dtype=bf16, requires_grad=True)
@@ -65,14 +65,16 @@ def overhead(recipe):
     measured = {name: [] for name in calls}
     for turn in range(6):
         for name, call in calls.items():
-            for i in range(50):
+            us = []
+            for _ in range(50):
                 a.grad = b.grad = None
                 torch.cuda.synchronize()
                 begin = time.perf_counter()
                 call()
-                if turn > 0 and i >= 10:
-                    measured[name].append((time.perf_counter() - begin) * 1e6)
-    times = {name: round(statistics.median(values), 1) for name, values in measured.items()}
+                us.append((time.perf_counter() - begin) * 1e6)
+            if turn > 0:
+                measured[name].append(statistics.median(us[10:]))
+    times = {name: round(min(medians), 1) for name, medians in measured.items()}
     print("host microseconds a call:", times, flush=True)
     return times
 

@@ -85,15 +85,19 @@ std::string to_string(const StepChoice& choice);  // "forward fp8, dgrad fp8, wg
 StepChoice choose_step(const Recipe& recipe, const LinearShape& shape, std::int64_t tokens, Format plain,
                        Device device);
 
+// When a step casts its weights: not at all (they are cached), both ways in forward, or along K in forward and along N
+// in backward, which keeps no second copy between the two.
+enum class WeightCasts : std::uint8_t { none, in_forward, in_both };
+
 // Which casts both ways of a step are made in halves, the second one beside a product (LaterCasts): activations and
-// weights beside forward, gradients beside dgrad. By the same cost model; results do not depend on it. weights: they
-// are cast in this step.
+// weights beside forward, gradients beside dgrad. Weights whose second half is made in backward have it beside wgrad,
+// which then comes before dgrad. By the same cost model; results do not depend on it.
 struct CastsBeside {
     bool activations = false, gradients = false, weights = false;
     friend bool operator==(const CastsBeside&, const CastsBeside&) = default;
 };
 CastsBeside casts_beside(const Recipe& recipe, const StepChoice& choice, const LinearShape& shape, std::int64_t tokens,
-                         bool weights, Device device);
+                         WeightCasts weights, Device device);
 
 // What forward leaves for backward. Where the weight gradient is made in 8 bits that is A along tokens, and A itself
 // may go. Otherwise it is A itself, borrowed: it must stay as it is until backward.

@@ -56,6 +56,13 @@ private:
     std::size_t count_ = 0;
 };
 
+// Weights both ways in two calls, so that the second orientation need not live as long as the first. `first`, a call
+// for along_k, leaves the columns' maxima in the workspace; `second`, one for along_n with the same w and that
+// workspace as it is, takes them from there: it reads w once, and may be left for later (LaterCasts). Bits do not
+// depend on it. Where no maxima are kept (keeps_maxima: on the CPU, for quantizers other than rowwise, for sizes that
+// are not whole) they are two calls like any others.
+enum class WeightVisit : std::uint8_t { only, first, second };
+
 // Where and how a call runs. `automatic` takes the fast implementation for the tensors' device.
 struct Execution {
     Backend backend = Backend::automatic;
@@ -64,7 +71,8 @@ struct Execution {
     void* workspace = nullptr;  // GPU: device memory on a multiple of 256 bytes; null: from the stream's memory pool
     std::size_t workspace_bytes = 0;
     LaterCasts* later = nullptr;  // GPU: where a cast both ways may leave its second half; needs a workspace of its own
-    const KernelTuning* tuning = nullptr;  // GPU: instead of the tuning table's choice; for `octet tune`
+    WeightVisit visit = WeightVisit::only;  // of quantize_weights; on a GPU another than `only` needs a workspace
+    const KernelTuning* tuning = nullptr;   // GPU: instead of the tuning table's choice; for `octet tune`
 };
 
 struct QuantizeOptions {
@@ -96,6 +104,9 @@ struct ConstQuantizedView {
 // dual form `features` are those of both tensors), and of weights. 0 on the CPU.
 std::size_t token_workspace_bytes(Device device, std::int64_t tokens, std::int64_t features, std::int64_t groups);
 std::size_t weight_workspace_bytes(Device device, std::int64_t experts, std::int64_t n, std::int64_t k);
+
+// Whether two visits of such weights share the maxima.
+bool keeps_maxima(ConstTensorView w, const QuantizeOptions& options);
 
 // Along K: every row of x has its own scale or scales.
 void quantize_rows(ConstTensorView x, const QuantizeOptions& options, QuantizedView out, const Execution& on = {});

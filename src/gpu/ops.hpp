@@ -8,9 +8,10 @@
 //     runner.template launch_next<Kernel>(blocks, params)       may begin before the call's last kernel has ended, and
 //                                                               waits for it itself (await_earlier)
 //     runner.template launch_together<Kernel>(blocks, params)   all blocks at once: they wait for each other
-//     runner.may_wait()                               -> whether columns may be made later: the second half of a cast
+//     runner.may_wait()                             -> whether columns may be made later: the second half of a cast
 //     both
 //                                                      ways, or all of a cast along tokens
+//     runner.visit()                                -> which of two visits of weights the call is
 //     runner.template launch_later<Kernel>(blocks, params)      once the caller asks for it
 //
 // The CUDA backend and the emulator tests are two Runners. Arguments have been checked.
@@ -206,6 +207,10 @@ Plan plan_ranges(Runner& runner, const Groups& groups, i64 rows, i64 alignment) 
 
 // ---- tiles
 
+inline bool rows_in_eights(const TileParams& p) {
+    return starts_on(p.row_data, 8) && p.row_data_stride[0] % 8 == 0 && p.row_data_stride[1] % 8 == 0;
+}
+
 inline void count_column_tiles(TileParams& p, i32 tile_columns) {
     p.tiling.tile_columns = tile_columns;
     p.columns_in_all = p.operand[0].columns + p.operand[1].columns;
@@ -217,7 +222,7 @@ inline void count_column_tiles(TileParams& p, i32 tile_columns) {
 template <class Kernel, class Runner>
 void launch_tiles(Runner& runner, TileParams p) {
     count_column_tiles(p, Kernel::tile_columns);
-    p.row_data_aligned = starts_on(p.row_data, 8) && p.row_data_stride[0] % 8 == 0 && p.row_data_stride[1] % 8 == 0;
+    p.row_data_aligned = rows_in_eights(p);
     Tiling& tiling = p.tiling;
     tiling.tiles = 1;
     tiling.rest = Kernel::has_rows && p.ends;
@@ -256,15 +261,18 @@ void launch_tiles(Runner& runner, TileParams p) {
 
 // ---- halves
 
-// Whether both kernels take the cast: see there.
+// Whether both kernels take such an input, and each of them its output: see there.
+template <class Codec>
+bool input_has_halves(Format input, const TileParams& p) {
+    const TileOperand& o = p.operand[0];
+    const bool whole = p.ends ? p.tiling.alignment % 16 == 0 : p.uniform_rows % 16 == 0;
+    return input == Format::bf16 && o.aligned && whole && o.columns % ColumnsByPeaksKernel<Codec>::strip == 0 &&
+           o.columns <= RowsAndPeaksKernel<Codec, 8>::reach && p.rows > 0;
+}
 template <class Codec>
 bool has_halves(Format input, const TileParams& p) {
     const TileOperand& o = p.operand[0];
-    const bool whole = p.ends ? p.tiling.alignment % 16 == 0 : p.uniform_rows % 16 == 0;
-    return input == Format::bf16 && o.columns_wanted && o.aligned && o.column_data_aligned && whole &&
-           starts_on(p.row_data, 8) && p.row_data_stride[0] % 8 == 0 && p.row_data_stride[1] % 8 == 0 &&
-           o.columns % ColumnsByPeaksKernel<Codec>::strip == 0 && o.columns <= RowsAndPeaksKernel<Codec, 8>::reach &&
-           p.rows > 0;
+    return input_has_halves<Codec>(input, p) && rows_in_eights(p) && o.columns_wanted && o.column_data_aligned;
 }
 
 template <class Codec, class Runner>
@@ -305,17 +313,26 @@ bool in_two_halves(const Runner& runner, Format input, const TileParams& p) {
     return runner.may_wait() && has_halves<Codec>(input, p);
 }
 
-// Rows now, and the largest magnitudes of the columns; the columns later.
-template <class Codec, class Runner>
-void in_halves(Runner& runner, TileParams p) {
-    using Columns = ColumnsByPeaksKernel<Codec>;
-    const TileOperand& o = p.operand[0];
+// Where the plan of a cast in halves lies, and the maxima that the first leaves for the second.
+template <class Runner>
+void place_halves(Runner& runner, TileParams& p) {
     p.tiling.tiles = p.tiling.empty_groups = 1;
     p.tiling.column_tiles = 1;
-    place_plan(runner, p, columns_workspace(p.groups, 0, o.columns));
+    place_plan(runner, p, columns_workspace(p.groups, 0, p.operand[0].columns));
+}
+
+// Rows, and the largest magnitudes of the columns.
+template <class Codec, class Runner>
+void first_half(Runner& runner, const TileParams& p) {
     launch_plan(runner, p);
     launch_rows_and_peaks<Codec>(runner, p);
+}
 
+// Columns, later where that is asked for.
+template <class Codec, class Runner>
+void second_half(Runner& runner, const TileParams& p) {
+    using Columns = ColumnsByPeaksKernel<Codec>;
+    const TileOperand& o = p.operand[0];
     ColumnsByPeaksParams columns{};
     columns.x = o.x;
     columns.data = o.column_data;
@@ -332,7 +349,31 @@ void in_halves(Runner& runner, TileParams p) {
     columns.peaks = p.plan.column_amax;
     const i64 tiles = p.ends ? ceil_div(padded_bound(p.rows, p.groups, p.tiling.alignment), tile_rows) + p.groups
                              : p.groups * ceil_div(p.uniform_rows, tile_rows);
-    runner.template launch_later<Columns>(Columns::blocks_a_strip(tiles, p.groups) * columns.strips, columns);
+    const i64 blocks = Columns::blocks_a_strip(tiles, p.groups) * columns.strips;
+    if (runner.may_wait())
+        runner.template launch_later<Columns>(blocks, columns);
+    else
+        runner.template launch<Columns>(blocks, columns);
+}
+
+template <class Codec, class Runner>
+void in_halves(Runner& runner, TileParams p) {
+    place_halves(runner, p);
+    first_half<Codec>(runner, p);
+    second_half<Codec>(runner, p);
+}
+
+// The half that the call's visit is for, in the workspace of both.
+template <class Codec, class Runner>
+void one_visit(Runner& runner, TileParams p) {
+    const bool first = runner.visit() == WeightVisit::first;
+    require(first ? rows_in_eights(p) : p.operand[0].column_data_aligned != 0,
+            "weights in two visits need outputs whose rows start on ", first ? "8" : "16", " bytes; this one's do not");
+    place_halves(runner, p);
+    if (first)
+        first_half<Codec>(runner, p);
+    else
+        second_half<Codec>(runner, p);
 }
 
 template <class Codec, class Runner>
@@ -455,7 +496,25 @@ inline TileParams of_tokens(const ConstTensorView& x, const Groups& groups, i64 
     return p;
 }
 
+inline TileParams of_weights(const ConstTensorView& w, const QuantizeOptions& options) {
+    TileParams p{};
+    p.groups = w.size(0);
+    p.uniform_rows = w.size(1);
+    p.rows = w.size(0) * w.size(1);
+    p.tiling.alignment = 1;
+    p.rule = rule_of(options);
+    set_input(p.operand[0], w);
+    return p;
+}
+
 }  // namespace detail
+
+// Whether the first of two visits of such weights leaves their maxima for the second.
+template <class Codec>
+bool keeps_maxima(const ConstTensorView& w, const QuantizeOptions& options) {
+    return options.scaling == Scaling::rowwise &&
+           detail::input_has_halves<Codec>(w.format, detail::of_weights(w, options));
+}
 
 template <class Codec, class Runner>
 void quantize_rows(Runner& runner, ConstTensorView x, const QuantizeOptions& options, QuantizedView out) {
@@ -546,16 +605,8 @@ void quantize_weights(Runner& runner, ConstTensorView w, const QuantizeOptions& 
                       QuantizedView along_n) {
     const bool square = options.scaling == Scaling::blockwise;
     const bool has_k = !along_k.data.null(), has_n = !along_n.data.null();
-    if (has_k && !has_n && !square) return detail::rows<Codec>(runner, w, options, along_k);
-
     const int inner = options.scaling == Scaling::rowwise ? -1 : 2;
-    TileParams p{};
-    p.groups = w.size(0);
-    p.uniform_rows = w.size(1);
-    p.rows = w.size(0) * w.size(1);
-    p.tiling.alignment = 1;
-    p.rule = detail::rule_of(options);
-    detail::set_input(p.operand[0], w);
+    TileParams p = detail::of_weights(w, options);
     if (has_n) {
         TileOperand& o = p.operand[0];
         o.columns_wanted = 1;
@@ -571,6 +622,9 @@ void quantize_weights(Runner& runner, ConstTensorView w, const QuantizeOptions& 
         p.row_data_stride[1] = along_k.data.stride(1);
         p.row_scale = detail::scale_out(along_k, 0, 1, inner);
     }
+    if (runner.visit() != WeightVisit::only && keeps_maxima<Codec>(w, options))
+        return detail::one_visit<Codec>(runner, p);
+    if (has_k && !has_n && !square) return detail::rows<Codec>(runner, w, options, along_k);
     detail::tiles<Codec>(runner, w.format, p, square ? TileScales::square : detail::scales_of(options.scaling), has_k);
 }
 

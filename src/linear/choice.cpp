@@ -126,7 +126,7 @@ struct Step {
 }  // namespace
 
 CastsBeside casts_beside(const StepRates* rates, const Recipe& recipe, const StepChoice& choice,
-                         const LinearShape& shape, std::int64_t tokens, bool weights) {
+                         const LinearShape& shape, std::int64_t tokens, WeightCasts weights) {
     // With fewer tokens an expert the product's pipeline has a slot more, with `promoted` it has more registers: there
     // is no room beside it.
     if (rates == nullptr || recipe.kind != RecipeKind::fp8_rowwise || recipe.accumulation != Accumulation::fast ||
@@ -143,7 +143,8 @@ CastsBeside casts_beside(const StepRates* rates, const Recipe& recipe, const Ste
     double least = 0;
     for (const bool a : {false, true})
         for (const bool w : {false, true}) {
-            if ((a && !(forward8 && wgrad8)) || (w && !(weights && forward8 && dgrad8))) continue;
+            if ((a && !(forward8 && wgrad8)) || (w && !(weights == WeightCasts::in_forward && forward8 && dgrad8)))
+                continue;
             const double saved =
                 (a ? step.both_ways(activations, of_activations) - rows_and_peaks_us(*rates, activations) : 0) +
                 (w ? step.both_ways(all_weights, of_weights) - rows_and_peaks_us(*rates, all_weights) : 0);
@@ -154,16 +155,32 @@ CastsBeside casts_beside(const StepRates* rates, const Recipe& recipe, const Ste
             best.activations = a;
             best.weights = w;
         }
-    best.gradients = dgrad8 && wgrad8 &&
-                     rows_and_peaks_us(*rates, gradients) + beside_us(*rates, gradients, step.dgrad(true)) <
-                         step.both_ways(gradients, of_gradients);
+    if (!dgrad8 || !wgrad8) return best;
+    const double whole = step.both_ways(gradients, of_gradients),
+                 in_halves = rows_and_peaks_us(*rates, gradients) + beside_us(*rates, gradients, step.dgrad(true));
+    best.gradients = in_halves < whole;
+    // One product of backward comes first, and what is beside it is for the other.
+    if (weights == WeightCasts::in_both && forward8 &&
+        whole + beside_us(*rates, all_weights, step.wgrad(true)) <
+            std::min(whole, in_halves) + cast_us(*rates, all_weights, 1, of_weights.columns)) {
+        best.gradients = false;
+        best.weights = true;
+    }
     return best;
 }
 
 CastsBeside casts_beside(const Recipe& recipe, const StepChoice& choice, const LinearShape& shape, std::int64_t tokens,
-                         bool weights, Device device) {
+                         WeightCasts weights, Device device) {
     return casts_beside(step_rates(device), recipe, choice, shape, tokens, weights);
 }
+
+namespace {
+
+WeightCasts casts_of(const Recipe& recipe) {
+    return recipe.weight_uses == 1 ? WeightCasts::in_forward : WeightCasts::none;
+}
+
+}  // namespace
 
 StepCost step_cost(const StepRates& rates, const Recipe& recipe, const StepChoice& choice, const LinearShape& shape,
                    std::int64_t tokens) {
@@ -171,7 +188,7 @@ StepCost step_cost(const StepRates& rates, const Recipe& recipe, const StepChoic
     const bool forward8 = choice.forward == fp8, dgrad8 = choice.dgrad == fp8,
                wgrad8 = choice.wgrad == WgradPrecision::fp8;
     const double activations = step.m * step.k, gradients = step.m * step.n, weights = step.e * step.n * step.k;
-    const CastsBeside beside = casts_beside(&rates, recipe, choice, shape, tokens, recipe.weight_uses == 1);
+    const CastsBeside beside = casts_beside(&rates, recipe, choice, shape, tokens, casts_of(recipe));
     StepCost cost;
     cost.activation_casts =
         beside.activations ? rows_and_peaks_us(rates, activations)
@@ -238,7 +255,7 @@ std::string explain_step(const StepRates& rates, const Recipe& recipe, const Lin
                           cost.forward, cost.dgrad, cost.wgrad, cost.total(), choice == chosen ? "  <- chosen" : "");
             text += line;
         }
-    const CastsBeside beside = casts_beside(&rates, recipe, chosen, shape, tokens, recipe.weight_uses == 1);
+    const CastsBeside beside = casts_beside(&rates, recipe, chosen, shape, tokens, casts_of(recipe));
     std::string names;
     for (const auto& [taken, name] : {std::pair{beside.activations, "A and forward"},
                                       {beside.weights, "W and forward"},

@@ -135,7 +135,8 @@ void GroupedLinear::forward(ConstTensorView a, Groups groups, TensorView y, Line
     Execution cast_on = on, weights_on = on;
     // A cast that waits keeps its workspace: two of them need two.
     const bool casts_weights = !along_k_cached_ && !along_n_cached_ && on.workspace == nullptr;
-    const CastsBeside beside = casts_beside(recipe_, now, shape_, tokens, casts_weights, a.device);
+    const CastsBeside beside = casts_beside(recipe_, now, shape_, tokens,
+                                            casts_weights ? WeightCasts::in_forward : WeightCasts::none, a.device);
     const bool cast_rows = now.forward == ProductPrecision::fp8;
     if (beside.activations || !cast_rows) cast_on.later = &later;  // without rows nothing is for this product
     if (beside.weights) weights_on.later = &later;
@@ -202,7 +203,7 @@ void GroupedLinear::backward(ConstTensorView dy, Groups groups, const LinearKept
     LaterCasts later;
     Execution cast_on = on;
     const bool cast_rows = wants_da && now.dgrad == ProductPrecision::fp8;
-    if (wants_da && (!cast_rows || casts_beside(recipe_, now, shape_, tokens, false, dy.device).gradients))
+    if (wants_da && (!cast_rows || casts_beside(recipe_, now, shape_, tokens, WeightCasts::none, dy.device).gradients))
         cast_on.later = &later;
     Operand rows(dy), columns(dy);
     const bool cast_columns = wants_dw && wgrad_in_8_bits();

@@ -74,6 +74,13 @@ std::size_t weight_workspace_bytes([[maybe_unused]] Device device, [[maybe_unuse
     return 0;
 }
 
+bool keeps_maxima([[maybe_unused]] ConstTensorView w, [[maybe_unused]] const QuantizeOptions& options) {
+#if OCTET_HAVE_CUDA
+    if (w.device.kind == DeviceKind::cuda) return w.rank() == 3 && cuda::keeps_maxima(w, options);
+#endif
+    return false;
+}
+
 void quantize_rows(ConstTensorView x, const QuantizeOptions& options, QuantizedView out, const Execution& on) {
     check::options(options);
     check_input("x", x);
@@ -152,6 +159,10 @@ void quantize_weights(ConstTensorView w, const QuantizeOptions& options, Quantiz
     check::not_empty("w", w, {0, 1, 2});
     require(!along_k.data.null() || !along_n.data.null(),
             "neither orientation has a data pointer; ask for along_k, along_n or both");
+    require(on.visit == WeightVisit::only || (on.visit == WeightVisit::first ? along_n : along_k).data.null(),
+            on.visit == WeightVisit::first ? "the first of two visits was asked for along_n"
+                                           : "the second of two visits was asked for along_k",
+            "; the first makes along_k alone, the second along_n");
     const std::int64_t experts = w.size(0), n = w.size(1), k = w.size(2);
     if (!along_k.data.null()) check_weights("along_k", w.device, experts, n, k, options, along_k);
     if (!along_n.data.null()) check_weights("along_n", w.device, experts, k, n, options, along_n);

@@ -18,11 +18,13 @@ public:
 
     const QuantizerTuning& tuning() const { return tuning_; }
     void* workspace(std::int64_t bytes) {
+        if (visit_ == WeightVisit::second && bytes <= visited_bytes_) return visited_;
+        visited_bytes_ = bytes;
         memory_.push_back(std::make_unique<std::byte[]>(static_cast<std::size_t>(bytes) + 256));
         void* at = memory_.back().get();
         std::size_t room = static_cast<std::size_t>(bytes) + 256;
         std::memset(at, 0xCD, room);  // what a kernel must set itself
-        return std::align(256, static_cast<std::size_t>(bytes), at, room);
+        return visited_ = std::align(256, static_cast<std::size_t>(bytes), at, room);
     }
     void clear(void* memory, std::int64_t bytes) { std::memset(memory, 0, static_cast<std::size_t>(bytes)); }
     template <class Kernel>
@@ -42,6 +44,8 @@ public:
     void launch_later(std::int64_t blocks, const typename Kernel::Params& params) {
         later_.push_back([this, blocks, params] { launch<Kernel>(blocks, params); });
     }
+    WeightVisit visit() const { return visit_; }
+    void set_visit(WeightVisit visit) { visit_ = visit; }
     bool may_wait() const { return may_wait_; }
     void let_wait(bool may) { may_wait_ = may; }
     std::size_t run_later() {
@@ -59,6 +63,9 @@ private:
     int width_;
     std::int64_t blocks_;
     QuantizerTuning tuning_;
+    WeightVisit visit_ = WeightVisit::only;
+    std::int64_t visited_bytes_ = 0;
+    void* visited_ = nullptr;  // the last workspace, which a second visit finds as the first left it
     bool may_wait_ = false;
     std::vector<std::function<void()>> later_;
     std::vector<std::unique_ptr<std::byte[]>> memory_;

@@ -282,6 +282,28 @@ void check_weights(Case& c) {
     expect_same("along_n", expected_n, given_n);
 }
 
+// Weights both ways in two calls.
+void check_two_visits(Case& c) {
+    const std::int64_t experts = 1 + below(c.random, 3), n = round_up(std::max<std::int64_t>(1, c.m), 16);
+    Strided w = random_input(c.random, c.input, {experts, n, c.k});
+    Operand expected_k = c.weights_operand(experts, n, c.k), given_k = c.weights_operand(experts, n, c.k);
+    Operand expected_n = c.weights_operand(experts, c.k, n), given_n = c.weights_operand(experts, c.k, n);
+    reference::quantize_weights(w.view(), c.options, expected_k.view(), expected_n.view(), by_reference);
+    const bool keeps = c.options.scaling == Scaling::rowwise && c.input == Format::bf16 && c.k % 32 == 0 &&
+                       w.extents.strides[1] % 8 == 0;
+    EXPECT_EQ(keeps_maxima<E4M3>(w.view(), c.options), keeps);
+    c.with_codec([&](auto codec) {
+        c.runner.set_visit(WeightVisit::first);
+        quantize_weights<decltype(codec)>(c.runner, w.view(), c.options, given_k.view(), {});
+        expect_same("along_k", expected_k, given_k);
+        c.runner.set_visit(WeightVisit::second);
+        quantize_weights<decltype(codec)>(c.runner, w.view(), c.options, {}, given_n.view());
+    });
+    c.runner.set_visit(WeightVisit::only);
+    EXPECT_EQ(c.runner.run_later(), keeps && c.runner.may_wait() ? 1u : 0u);
+    expect_same("along_n", expected_n, given_n);
+}
+
 void check_dequantize(Case& c) {
     // Of every layout, with whatever bytes a quantizer could have written.
     Strided x = random_input(c.random, c.input, {c.m, c.k});
@@ -479,8 +501,27 @@ TEST_P(GpuHalves, EqualTheReference) {
             ASSERT_NO_THROW(check_columns(c));
         }
         ASSERT_NO_THROW(check_weights(c));
+        for (const bool wait : {true, false}) {
+            c.runner.let_wait(wait);
+            ASSERT_NO_THROW(check_two_visits(c));
+        }
         if (testing::Test::HasFailure()) return;
     }
+}
+
+// Where no maxima are kept the two visits are two calls like any others.
+TEST(GpuHalves, TwoVisitsOfAnyWeights) {
+    for (const Scaling scaling : {Scaling::rowwise, Scaling::blockwise, Scaling::mx})
+        for (const Format input : {Format::bf16, Format::f32})
+            for (const std::int64_t columns : {64, 72}) {
+                Case c(static_cast<std::uint64_t>(columns), 32, scaling);
+                c.input = input;
+                c.k = columns;
+                c.gap = 0;
+                c.runner.let_wait(true);
+                SCOPED_TRACE(testing::Message() << name(input) << ", " << columns << " columns");
+                ASSERT_NO_THROW(check_two_visits(c));
+            }
 }
 
 INSTANTIATE_TEST_SUITE_P(All, GpuHalves,

@@ -65,21 +65,29 @@ TEST(StepChoice, IsMonotonousInTokens) {
 // In halves where groups are read twice anyway and the product is long; not where there is no room beside it.
 TEST(CastsBeside, WhereTheyPay) {
     const auto beside = [](const char* recipe, std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t e,
-                           bool weights) {
+                           WeightCasts weights) {
         const Recipe parsed = parse_recipe(recipe);
         const StepChoice choice = choose_step(&sm90_rates, parsed, {e, n, k}, m, Format::bf16);
         return casts_beside(&sm90_rates, parsed, choice, {e, n, k}, m, weights);
     };
     const char* fast = "fp8_rowwise:accumulation=fast";
-    EXPECT_EQ(beside(fast, 16640, 8192, 5120, 1, true), (CastsBeside{true, true, true}));
-    EXPECT_EQ(beside(fast, 16640, 8192, 5120, 1, false), (CastsBeside{true, true, false}));
-    EXPECT_EQ(beside(fast, 98304, 2816, 2048, 8, true), (CastsBeside{true, true, true}));
-    EXPECT_EQ(beside(fast, 16640, 8192, 5120, 64, true), CastsBeside{});  // bf16, and few tokens an expert
-    EXPECT_EQ(beside("fp8_rowwise:accumulation=promoted", 16640, 8192, 5120, 1, true), CastsBeside{});
-    EXPECT_EQ(beside("mxfp8", 16640, 8192, 5120, 1, true), CastsBeside{});
-    EXPECT_EQ(beside("fp8_rowwise:accumulation=fast,dgrad=bf16", 16640, 8192, 5120, 1, true),
+    EXPECT_EQ(beside(fast, 16640, 8192, 5120, 1, WeightCasts::in_forward), (CastsBeside{true, true, true}));
+    EXPECT_EQ(beside(fast, 16640, 8192, 5120, 1, WeightCasts::none), (CastsBeside{true, true, false}));
+    EXPECT_EQ(beside(fast, 98304, 2816, 2048, 8, WeightCasts::in_forward), (CastsBeside{true, true, true}));
+    EXPECT_EQ(beside(fast, 16640, 8192, 5120, 64, WeightCasts::in_forward),
+              CastsBeside{});  // bf16, and few tokens an expert
+    EXPECT_EQ(beside("fp8_rowwise:accumulation=promoted", 16640, 8192, 5120, 1, WeightCasts::in_forward),
+              CastsBeside{});
+    EXPECT_EQ(beside("mxfp8", 16640, 8192, 5120, 1, WeightCasts::in_forward), CastsBeside{});
+    EXPECT_EQ(beside("fp8_rowwise:accumulation=fast,dgrad=bf16", 16640, 8192, 5120, 1, WeightCasts::in_forward),
               (CastsBeside{true, false, false}));
-    EXPECT_EQ(casts_beside(nullptr, parse_recipe(fast), {}, {1, 8192, 5120}, 16640, true), CastsBeside{});
+    // Along N in backward: beside wgrad, and then the gradients are cast whole.
+    EXPECT_EQ(beside(fast, 98304, 1408, 2048, 64, WeightCasts::in_both), (CastsBeside{true, false, true}));
+    EXPECT_EQ(beside(fast, 16640, 8192, 5120, 16, WeightCasts::in_both), (CastsBeside{true, false, true}));
+    EXPECT_EQ(beside(fast, 98304, 2816, 2048, 8, WeightCasts::in_both), (CastsBeside{true, true, false}));
+    EXPECT_EQ(beside("fp8_rowwise:accumulation=promoted", 98304, 1408, 2048, 64, WeightCasts::in_both), CastsBeside{});
+    EXPECT_EQ(casts_beside(nullptr, parse_recipe(fast), {}, {1, 8192, 5120}, 16640, WeightCasts::in_forward),
+              CastsBeside{});
 }
 
 TEST(KeptAlignment, PacksCloserWhereGroupsAreSmall) {

@@ -270,10 +270,21 @@ OpCase weights_case(const std::string& op, Random& random) {
                        k = round_up(random_size(random), halves ? 32 : 1);
     b.input({experts, n, k});
     const int which = halves ? 2 : static_cast<int>(below(random, 3));  // along_k, along_n, both
+    const bool two_visits = halves && below(random, 2) == 0;
     const auto along_k = b.weights(experts, n, k);
     const auto along_n = b.weights(experts, k, n);
-    b.result.text += which == 0 ? ", along_k" : which == 1 ? ", along_n" : ", both";
+    b.result.text += which == 0   ? ", along_k"
+                     : which == 1 ? ", along_n"
+                     : two_visits ? ", both in two visits"
+                                  : ", both";
     b.result.call = [=, options = b.options](auto in, auto outputs, Groups, const Execution& on) {
+        if (two_visits) {
+            Execution now = on;
+            now.visit = WeightVisit::first;
+            quantize_weights(in[0], options, along_k.of(outputs), {}, now);
+            now.visit = WeightVisit::second;
+            return quantize_weights(in[0], options, {}, along_n.of(outputs), now);
+        }
         quantize_weights(in[0], options, which == 1 ? QuantizedView{} : along_k.of(outputs),
                          which == 0 ? QuantizedView{} : along_n.of(outputs), on);
     };

@@ -81,7 +81,9 @@ struct Experts {
         const ProductMemory memory(recipe, options.format, rows, weights, product, not_given);
         const std::size_t workspace =
             recipe.quantizes() ? token_workspace_bytes(device, rows, x.size(1), groups.count) : 0;
-        const bool beside = quantized && !cast_first && casts_beside(recipe, product, weights, rows, x);
+        const CastsBeside halves = casts_beside(recipe, weights, rows, x, WeightCasts::none);
+        const bool beside =
+            quantized && !cast_first && (product == Product::forward ? halves.activations : halves.gradients);
         CastPlaces casts(beside, workspace, quantized ? workspace_bytes(weights) : 0);
         Call call(x, casts.bytes() + (quantized ? memory.bytes() : 0) + (cast_first ? bytes_of(few) : 0));
         casts.take(call);
@@ -98,7 +100,9 @@ struct Experts {
             quantize_tokens(tokens, groups, options, row_view, columns, casts.tokens());
         }
         if (quantized)
-            multiply({row_view, recipe.scaling()}, weights, recipe, product, groups, memory, not_given, *out, call);
+            multiply({row_view, recipe.scaling()},
+                     weights_in_8_bits(weights, recipe, product, memory, not_given, call, call.on()), recipe, product,
+                     groups, *out, call);
         else if (out != nullptr)
             multiply_plain(tokens, weights, recipe, product, groups, *out, call);
         casts.run_later(call);
@@ -127,7 +131,9 @@ struct Experts {
                                                 columns, dweights, call.on());
             else
                 octet::swiglu_quantize(in, weights, groups, alignment(), options, row_view, columns, call.on());
-            return multiply({row_view, recipe.scaling()}, w, recipe, product, groups, memory, not_given, *out, call);
+            return multiply({row_view, recipe.scaling()},
+                            weights_in_8_bits(w, recipe, product, memory, not_given, call, call.on()), recipe, product,
+                            groups, *out, call);
         }
         const Tensor result = activation(gate_up_result, weights, ds, dweights, call);
         if (!columns.data.null()) quantize_tokens(result, groups, options, {}, columns, call.on());

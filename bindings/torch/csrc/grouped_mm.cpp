@@ -24,14 +24,35 @@ struct ForwardResult {
     std::vector<Tensor> y;
     CastTokens kept;
     std::optional<CastTokens> rows{};  // where they were cast and asked for
+    std::optional<Tensor> visit{};     // where the weights are cast in two visits: what the second needs of the first
 };
 
 // Whether the rows of a that a call casts end with it.
 enum class Rows { of_the_call, returned };
 
+bool keeps_maxima(const Recipe& recipe, const Weights& weights) {
+    return recipe.quantizes() && octet::keeps_maxima(weights.view, options_for(recipe, recipe.format));
+}
+
+// As GroupedLinear would choose, but for the weights' second copy, which is made in backward; beside wgrad, if along_k,
+// which the first visit makes, is what forward reads.
+CastsBeside halves_of(const Recipe& recipe, const Weights& weights, std::int64_t rows, const Tensor& x,
+                      const Given& given) {
+    const bool are_cast = given.data.has_value(), visits = !are_cast && weights.k_last && keeps_maxima(recipe, weights);
+    return casts_beside(recipe, weights, rows, x, visits ? WeightCasts::in_both : WeightCasts::none, are_cast);
+}
+
+// A visit of the weights, in memory that both visits find.
+Execution visiting(const Tensor& memory, WeightVisit visit, Execution on) {
+    on.workspace = address_of(memory);
+    on.workspace_bytes = static_cast<std::size_t>(memory.numel());
+    on.visit = visit;
+    return on;
+}
+
 ForwardResult forward(const Tensor& a, const std::vector<const Tensor*>& bs, const Tensor& ends, const Text& text,
                       const Text& out, bool keep, const Given& given, const Given& cast_rows,
-                      Rows made = Rows::of_the_call) {
+                      Rows made = Rows::of_the_call, bool may_visit = false) {
     const Recipe recipe = parse_recipe(text);
     const Groups groups = groups_of(ends);
     std::vector<Weights> weights;
@@ -62,9 +83,10 @@ ForwardResult forward(const Tensor& a, const std::vector<const Tensor*>& bs, con
     const bool casts_rows = reads_rows && !cast_rows.data.has_value();
     if (casts_rows && made == Rows::returned) result.rows.emplace(a, memory[0].rows);
     const bool takes_rows = casts_rows && !result.rows.has_value();
-    const bool beside = casts_rows && quantized[0] &&
-                        casts_beside(recipe, Product::forward, weights[0], tokens, a, given.data.has_value());
-    CastPlaces casts(beside, workspace, weight_workspace);
+    const CastsBeside beside = reads_rows ? halves_of(recipe, weights[0], tokens, a, given) : CastsBeside{};
+    if (may_visit && quantized[0] && beside.weights)
+        result.visit = allocate_bytes(a, {static_cast<std::int64_t>(workspace_bytes(weights[0]))});
+    CastPlaces casts(casts_rows && quantized[0] && beside.activations, workspace, weight_workspace);
     Call call(a, casts.bytes() + (takes_rows ? bytes_of(memory[0].rows) : 0) + bytes);
     casts.take(call);
     QuantizedView rows{};
@@ -76,7 +98,10 @@ ForwardResult forward(const Tensor& a, const std::vector<const Tensor*>& bs, con
                              : Operand(rows, options.scaling);
     for (std::size_t i = 0; i < weights.size(); ++i) {
         if (quantized[i]) {
-            multiply(left, weights[i], recipe, Product::forward, groups, memory[i], given, result.y[i], call);
+            const Execution on =
+                result.visit.has_value() ? visiting(*result.visit, WeightVisit::first, call.on()) : call.on();
+            multiply(left, weights_in_8_bits(weights[i], recipe, Product::forward, memory[i], given, call, on), recipe,
+                     Product::forward, groups, result.y[i], call);
         } else {
             multiply_plain(x, weights[i], recipe, Product::forward, groups, result.y[i], call);
         }
@@ -95,13 +120,21 @@ Three grouped_mm(Tensor a, Tensor b, Tensor ends, Text recipe, Text out, bool ke
     return {result.y[0], result.kept.data, result.kept.scale};
 }
 
-Five grouped_mm_share(Tensor a, Tensor b, Tensor ends, Text recipe, Text out, std::optional<Tensor> given,
-                      std::optional<Tensor> given_scale) {
+ThreeAndVisit grouped_mm_no_grad(Tensor a, Tensor b, Tensor ends, Text recipe, Text out, bool keep,
+                                 std::optional<Tensor> given, std::optional<Tensor> given_scale,
+                                 std::optional<Tensor> rows, std::optional<Tensor> rows_scale) {
+    const ForwardResult result = forward(a, {&b}, ends, recipe, out, keep, {given, given_scale}, {rows, rows_scale},
+                                         Rows::of_the_call, keep || rows.has_value());
+    return {result.y[0], result.kept.data, result.kept.scale, result.visit};
+}
+
+FiveAndVisit grouped_mm_share(Tensor a, Tensor b, Tensor ends, Text recipe, Text out, std::optional<Tensor> given,
+                              std::optional<Tensor> given_scale) {
     const std::optional<Tensor> none;
     const ForwardResult result =
-        forward(a, {&b}, ends, recipe, out, true, {given, given_scale}, {none, none}, Rows::returned);
+        forward(a, {&b}, ends, recipe, out, true, {given, given_scale}, {none, none}, Rows::returned, true);
     const CastTokens rows = result.rows.has_value() ? *result.rows : CastTokens(a);
-    return {result.y[0], rows.data, rows.scale, result.kept.data, result.kept.scale};
+    return {result.y[0], rows.data, rows.scale, result.kept.data, result.kept.scale, result.visit};
 }
 
 Four grouped_mm_dual(Tensor a, Tensor b0, Tensor b1, Tensor ends, Text recipe, Text out, bool keep) {
@@ -132,7 +165,7 @@ namespace {
 // With `onto`, the gradient of a is added to it where the product can, and `da` is then a tensor of no elements.
 Two backward(const Tensor& dy, const Tensor& b, const Tensor& ends, const Text& recipe_text, const Tensor& kept,
              const std::optional<Tensor>& kept_scale, bool wants_a, bool wants_b, Format a_format, const Given& given,
-             const Tensor* onto) {
+             const std::optional<Tensor>& visit, const Tensor* onto) {
     const Recipe recipe = parse_recipe(recipe_text);
     const Weights weights = weights_of(b);
     const Groups groups = groups_of(ends);
@@ -161,38 +194,56 @@ Two backward(const Tensor& dy, const Tensor& b, const Tensor& ends, const Text& 
     const ProductMemory memory(recipe, recipe.gradient_format, tokens, weights, Product::dgrad, given);
     const QuantizedShape columns =
         columns_shape(options, tokens, weights.n, groups.count, token_alignment(options.scaling, device), device);
-    const bool beside = casts_rows && casts_beside(recipe, Product::dgrad, weights, tokens, dy, given.data.has_value());
+    const bool visits =
+        visit.has_value() && casts_rows && casts_columns && memory.casts_weights && keeps_maxima(recipe, weights);
+    const bool beside = casts_rows && !visits && halves_of(recipe, weights, tokens, dy, given).gradients;
     CastPlaces casts(beside, token_workspace_bytes(device, tokens, weights.n, groups.count), workspace_bytes(weights));
     Call call(dy, casts.bytes() + (casts_rows ? memory.bytes() : 0) + (casts_columns ? bytes_of(columns) : 0));
     casts.take(call);
     const QuantizedView row_view = casts_rows ? take(call, memory.rows, device) : QuantizedView{};
     const QuantizedView column_view = casts_columns ? take(call, columns, device) : QuantizedView{};
     if (casts_rows || casts_columns) quantize_tokens(x, groups, options, row_view, column_view, casts.tokens());
+    const auto multiply_rows = [&](const Operand& w) {
+        multiply({row_view, recipe.scaling()}, w, recipe, Product::dgrad, groups, adds ? *onto : da, call,
+                 adds ? Update::add : Update::overwrite);
+    };
+    const auto wgrad = [&] {
+        const Operand a = operand_of_cast(kept, kept_scale, recipe.scaling(), recipe.format);
+        return weight_gradient(tokens, {column_view, recipe.scaling()}, a, weights, recipe, groups, call);
+    };
+    if (visits) {  // the weights' second visit is beside the weight gradient, which does not need it
+        LaterCasts later;
+        Execution on = visiting(*visit, WeightVisit::second, call.on());
+        on.later = &later;
+        const Operand w = weights_in_8_bits(weights, recipe, Product::dgrad, memory, given, call, on);
+        const Tensor db = wgrad();
+        later.run(on.stream);
+        multiply_rows(w);
+        return {da, db};
+    }
     if (casts_rows)
-        multiply({row_view, recipe.scaling()}, weights, recipe, Product::dgrad, groups, memory, given,
-                 adds ? *onto : da, call, adds ? Update::add : Update::overwrite);
-    if (wants_a && !casts_rows) multiply_plain(x, weights, recipe, Product::dgrad, groups, da, call);
+        multiply_rows(weights_in_8_bits(weights, recipe, Product::dgrad, memory, given, call, call.on()));
+    else if (wants_a)
+        multiply_plain(x, weights, recipe, Product::dgrad, groups, da, call);
     casts.run_later(call);
     if (!wants_b) return {da, nothing()};
-    if (!casts_columns) return {da, plain_wgrad(call)};
-    const Operand a = operand_of_cast(kept, kept_scale, recipe.scaling(), recipe.format);
-    return {da, weight_gradient(tokens, {column_view, recipe.scaling()}, a, weights, recipe, groups, call)};
+    return {da, casts_columns ? wgrad() : plain_wgrad(call)};
 }
 
 }  // namespace
 
 Two grouped_mm_backward(Tensor dy, Tensor b, Tensor ends, Text recipe, Tensor kept, std::optional<Tensor> kept_scale,
                         bool wants_a, bool wants_b, Text a_format, std::optional<Tensor> given,
-                        std::optional<Tensor> given_scale) {
+                        std::optional<Tensor> given_scale, std::optional<Tensor> visit) {
     return backward(dy, b, ends, recipe, kept, kept_scale, wants_a, wants_b, parse_format(a_format),
-                    {given, given_scale}, nullptr);
+                    {given, given_scale}, visit, nullptr);
 }
 
 Two grouped_mm_backward_onto(Tensor dy, Tensor b, Tensor ends, Text recipe, Tensor kept,
                              std::optional<Tensor> kept_scale, Tensor da, bool wants_b, std::optional<Tensor> given,
-                             std::optional<Tensor> given_scale) {
+                             std::optional<Tensor> given_scale, std::optional<Tensor> visit) {
     return backward(dy, b, ends, recipe, kept, kept_scale, true, wants_b, format_of("the gradient so far", da),
-                    {given, given_scale}, &da);
+                    {given, given_scale}, visit, &da);
 }
 
 Four cast_weights(Tensor b, Text recipe_text) {

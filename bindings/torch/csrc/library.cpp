@@ -10,11 +10,6 @@ using namespace octet::torch_binding;
     "str scaling=\"rowwise\", str format=\"e4m3\", str scale_rounding=\"power_of_two\", " \
     "str mx_mode=\"rceil\""
 #define OCTET_PRODUCT "str scaling=\"rowwise\", str accumulation=\"promoted\", str out=\"bf16\""
-#define OCTET_GROUPED_MM                                                                             \
-    "(Tensor a, Tensor b, Tensor ends, str recipe, str out, bool keep, Tensor? cast=None, "          \
-    "Tensor? cast_scale=None, Tensor? dgrad_cast=None, Tensor? dgrad_cast_scale=None, "              \
-    "Tensor? rows=None, Tensor? rows_scale=None, Tensor? columns=None, Tensor? columns_scale=None) " \
-    "-> (Tensor y, Tensor kept, Tensor kept_scale)"
 #define OCTET_THREE "(Tensor data, Tensor scale, Tensor inverse)"
 #define OCTET_SIX "(Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)"
 
@@ -68,24 +63,33 @@ void define(torch::stable::detail::StableLibrary& m) {
         "grouped_wgrad(Tensor dy, Tensor? dy_scale, Tensor a, Tensor? a_scale, Tensor ends, int "
         "alignment, " OCTET_PRODUCT ") -> Tensor");
 
-    m.def("grouped_mm" OCTET_GROUPED_MM);
-    m.def("grouped_mm_no_grad" OCTET_GROUPED_MM);
+    m.def(
+        "grouped_mm(Tensor a, Tensor b, Tensor ends, str recipe, str out, bool keep, Tensor? cast=None, "
+        "Tensor? cast_scale=None, Tensor? dgrad_cast=None, Tensor? dgrad_cast_scale=None, Tensor? rows=None, "
+        "Tensor? rows_scale=None, Tensor? columns=None, Tensor? columns_scale=None) -> "
+        "(Tensor y, Tensor kept, Tensor kept_scale)");
+    m.def(
+        "grouped_mm_no_grad(Tensor a, Tensor b, Tensor ends, str recipe, str out, bool keep, Tensor? cast=None, "
+        "Tensor? cast_scale=None, Tensor? rows=None, Tensor? rows_scale=None) -> "
+        "(Tensor y, Tensor kept, Tensor kept_scale, Tensor? visit)");
     m.def(
         "grouped_mm_dual(Tensor a, Tensor b0, Tensor b1, Tensor ends, str recipe, str out, bool keep) -> "
         "(Tensor y0, Tensor y1, Tensor kept, Tensor kept_scale)");
     m.def(
         "grouped_mm_backward(Tensor dy, Tensor b, Tensor ends, str recipe, Tensor kept, Tensor? kept_scale, "
-        "bool wants_a, bool wants_b, str a_format, Tensor? cast=None, Tensor? cast_scale=None) -> "
+        "bool wants_a, bool wants_b, str a_format, Tensor? cast=None, Tensor? cast_scale=None, Tensor? visit=None) -> "
         "(Tensor da, Tensor db)");
     m.def(
         "grouped_mm_backward_onto(Tensor dy, Tensor b, Tensor ends, str recipe, Tensor kept, Tensor? kept_scale, "
-        "Tensor(a!) da, bool wants_b, Tensor? cast=None, Tensor? cast_scale=None) -> (Tensor rest, Tensor db)");
+        "Tensor(a!) da, bool wants_b, Tensor? cast=None, Tensor? cast_scale=None, Tensor? visit=None) -> "
+        "(Tensor rest, Tensor db)");
     m.def(
         "cast_weights(Tensor b, str recipe) -> "
         "(Tensor forward, Tensor forward_scale, Tensor dgrad, Tensor dgrad_scale)");
     m.def(
         "grouped_mm_share(Tensor a, Tensor b, Tensor ends, str recipe, str out, Tensor? cast=None, "
-        "Tensor? cast_scale=None) -> (Tensor y, Tensor rows, Tensor rows_scale, Tensor kept, Tensor kept_scale)");
+        "Tensor? cast_scale=None) -> "
+        "(Tensor y, Tensor rows, Tensor rows_scale, Tensor kept, Tensor kept_scale, Tensor? visit)");
     m.def(
         "cast_tokens_both(Tensor a, Tensor ends, str recipe) -> "
         "(Tensor rows, Tensor rows_scale, Tensor kept, Tensor kept_scale)");
@@ -129,7 +133,7 @@ void implement(torch::stable::detail::StableLibrary& m) {
     m.impl("grouped_dgrad", TORCH_BOX(&grouped_dgrad));
     m.impl("grouped_wgrad", TORCH_BOX(&grouped_wgrad));
     m.impl("grouped_mm", TORCH_BOX(&grouped_mm));
-    m.impl("grouped_mm_no_grad", TORCH_BOX(&grouped_mm));
+    m.impl("grouped_mm_no_grad", TORCH_BOX(&grouped_mm_no_grad));
     m.impl("grouped_mm_dual", TORCH_BOX(&grouped_mm_dual));
     m.impl("grouped_mm_backward", TORCH_BOX(&grouped_mm_backward));
     m.impl("grouped_mm_backward_onto", TORCH_BOX(&grouped_mm_backward_onto));

@@ -11,7 +11,6 @@ using Text = std::string;
 using Two = std::tuple<Tensor, Tensor>;
 using Three = std::tuple<Tensor, Tensor, Tensor>;
 using Four = std::tuple<Tensor, Tensor, Tensor, Tensor>;
-using Five = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor>;
 using Six = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor>;
 using Seven = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor>;
 
@@ -70,24 +69,31 @@ Tensor grouped_wgrad(Tensor dy, std::optional<Tensor> dy_scale, Tensor a, std::o
 
 // A training step of one expert product: y = a . b, group by group. b [E, K, N] in either layout. The weights may have
 // been cast before (cached); the cast of the input gradient passes through, for autograd to keep. So may the rows of a,
-// and its columns, which pass through too. `kept` is what the weight gradient needs of a. As grouped_mm_no_grad too,
-// for callers who see to the gradients themselves.
+// and its columns, which pass through too. `kept` is what the weight gradient needs of a.
 Three grouped_mm(Tensor a, Tensor b, Tensor ends, Text recipe, Text out, bool keep, std::optional<Tensor> cast,
                  std::optional<Tensor> cast_scale, std::optional<Tensor> dgrad_cast,
                  std::optional<Tensor> dgrad_cast_scale, std::optional<Tensor> rows, std::optional<Tensor> rows_scale,
                  std::optional<Tensor> columns, std::optional<Tensor> columns_scale);
+// The same for callers who see to the gradients themselves. The weights may be cast in two visits (octet/quantize.hpp):
+// the last result is then what the second one, in backward, needs of the first; nothing where there is but one.
+using ThreeAndVisit = std::tuple<Tensor, Tensor, Tensor, std::optional<Tensor>>;
+ThreeAndVisit grouped_mm_no_grad(Tensor a, Tensor b, Tensor ends, Text recipe, Text out, bool keep,
+                                 std::optional<Tensor> cast, std::optional<Tensor> cast_scale,
+                                 std::optional<Tensor> rows, std::optional<Tensor> rows_scale);
 Two grouped_mm_backward(Tensor dy, Tensor b, Tensor ends, Text recipe, Tensor kept, std::optional<Tensor> kept_scale,
                         bool wants_a, bool wants_b, Text a_format, std::optional<Tensor> cast,
-                        std::optional<Tensor> cast_scale);
+                        std::optional<Tensor> cast_scale, std::optional<Tensor> visit);
 // The same, the gradient of a added to da: `rest` is what is still to be added to it, nothing where the product did it.
 Two grouped_mm_backward_onto(Tensor dy, Tensor b, Tensor ends, Text recipe, Tensor kept,
                              std::optional<Tensor> kept_scale, Tensor da, bool wants_b, std::optional<Tensor> cast,
-                             std::optional<Tensor> cast_scale);
+                             std::optional<Tensor> cast_scale, std::optional<Tensor> visit);
 // Two products that share a, which is cast and kept once: the gate and up projections of an expert.
 Four grouped_mm_dual(Tensor a, Tensor b0, Tensor b1, Tensor ends, Text recipe, Text out, bool keep);
-// grouped_mm, and the casts of a for other products: its rows (nothing where this one is in bf16), and what is kept.
-Five grouped_mm_share(Tensor a, Tensor b, Tensor ends, Text recipe, Text out, std::optional<Tensor> cast,
-                      std::optional<Tensor> cast_scale);
+// grouped_mm_no_grad, and the casts of a for other products: its rows (nothing where this one is in bf16), and what is
+// kept.
+using FiveAndVisit = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, std::optional<Tensor>>;
+FiveAndVisit grouped_mm_share(Tensor a, Tensor b, Tensor ends, Text recipe, Text out, std::optional<Tensor> cast,
+                              std::optional<Tensor> cast_scale);
 // Those casts alone, the rows whatever the product is in: their shapes are then known before the call.
 Four cast_tokens_both(Tensor a, Tensor ends, Text recipe);
 // The weights of a product, cast for forward and for the input gradient: data and scale of each.

@@ -63,16 +63,11 @@ bool in_8_bits(const Recipe& recipe, Product product, const Weights& weights, st
     return (product == Product::forward ? choice.forward : choice.dgrad) == ProductPrecision::fp8;
 }
 
-bool casts_beside(const Recipe& recipe, Product product, const Weights& weights, std::int64_t rows, const Tensor& x,
-                  bool weights_are_cast) {
-    // A group that fits into the multiprocessors' shared memory is cast both ways at 71% of copy bandwidth. In halves
-    // it is read twice: alone the model finds that worth 1% of a step, but among the other kernels of a model, which
-    // want the power and the bandwidth too, nothing was gained.
-    constexpr std::int64_t held_bytes = 17'300'000;
-    if (!recipe.quantizes() || !x.is_cuda() || rows * x.size(1) * 2 <= held_bytes * weights.experts) return false;
-    const CastsBeside beside = octet::casts_beside(recipe, choice_of(recipe, weights, rows, x, weights_are_cast),
-                                                   {weights.experts, weights.n, weights.k}, rows, false, device_of(x));
-    return product == Product::forward ? beside.activations : beside.gradients;
+CastsBeside casts_beside(const Recipe& recipe, const Weights& weights, std::int64_t rows, const Tensor& x,
+                         WeightCasts in_visits, bool weights_are_cast) {
+    if (!recipe.quantizes() || !x.is_cuda()) return {};
+    const StepChoice choice = choice_of(recipe, weights, rows, x, weights_are_cast);
+    return octet::casts_beside(recipe, choice, {weights.experts, weights.n, weights.k}, rows, in_visits, device_of(x));
 }
 
 QuantizedShape cast_shape(const Weights& weights, const Recipe& recipe, Product product) {
@@ -112,19 +107,19 @@ ProductMemory::ProductMemory(const Recipe& recipe, Format format, std::int64_t t
       weights(cast_shape(w, recipe, product)),
       casts_weights(!given.data.has_value()) {}
 
-void multiply(const Operand& rows, const Weights& weights, const Recipe& recipe, Product product, const Groups& groups,
-              const ProductMemory& memory, const Given& given, const Tensor& out, Call& call, Update update) {
+Operand weights_in_8_bits(const Weights& weights, const Recipe& recipe, Product product, const ProductMemory& memory,
+                          const Given& given, Call& call, const Execution& on) {
+    if (!memory.casts_weights) return operand_of("the cast weights", *given.data, given.scale, recipe.scaling());
+    const QuantizedView made = take(call, memory.weights, weights.view.device);
     const bool forward = product == Product::forward;
-    Operand w = rows;
-    if (memory.casts_weights) {
-        const QuantizedView made = take(call, memory.weights, weights.view.device);
-        cast(weights, recipe, forward ? made : QuantizedView{}, forward ? QuantizedView{} : made, call.on());
-        w = Operand(made, recipe.scaling());
-    } else {
-        w = operand_of("the cast weights", *given.data, given.scale, recipe.scaling());
-    }
-    const auto product_of = forward ? octet::grouped_forward : octet::grouped_dgrad;
-    product_of(rows, w, groups, view_of("the output", out), {update, recipe.accumulation}, call.on());
+    cast(weights, recipe, forward ? made : QuantizedView{}, forward ? QuantizedView{} : made, on);
+    return {made, recipe.scaling()};
+}
+
+void multiply(const Operand& rows, const Operand& weights, const Recipe& recipe, Product product, const Groups& groups,
+              const Tensor& out, const Call& call, Update update) {
+    const auto product_of = product == Product::forward ? octet::grouped_forward : octet::grouped_dgrad;
+    product_of(rows, weights, groups, view_of("the output", out), {update, recipe.accumulation}, call.on());
 }
 
 namespace {

@@ -34,10 +34,10 @@ struct Given {
 bool in_8_bits(const Recipe& recipe, Product product, const Weights& weights, std::int64_t rows, const Tensor& x,
                bool weights_are_cast = false);
 
-// Whether the second half of the cast of `x` for such a product and a weight gradient is better made beside the
-// product.
-bool casts_beside(const Recipe& recipe, Product product, const Weights& weights, std::int64_t rows, const Tensor& x,
-                  bool weights_are_cast = false);
+// Which casts of a step of so many rows are better made in halves, the second one beside a product. `x` are the tokens
+// or their gradients. in_visits: how those of the weights may be.
+CastsBeside casts_beside(const Recipe& recipe, const Weights& weights, std::int64_t rows, const Tensor& x,
+                         WeightCasts in_visits, bool weights_are_cast = false);
 
 // Where the tokens of a product are cast, in `workspace` bytes, and its weights, in `weight_workspace`. `beside`: the
 // second half of the tokens' cast is left for run_later(), and their workspace is their own.
@@ -75,10 +75,12 @@ struct ProductMemory {
     std::size_t weight_bytes() const { return casts_weights ? bytes_of(weights) : 0; }
 };
 
-// rows [M, reduction], in 8 bits, times the weights of each group. Memory for the weights' casts is the call's.
-void multiply(const Operand& rows, const Weights& weights, const Recipe& recipe, Product product, const Groups& groups,
-              const ProductMemory& memory, const Given& given, const Tensor& out, Call& call,
-              Update update = Update::overwrite);
+// The weights in 8 bits as a product reads them: as they were given, or cast under `on` into the call's memory.
+Operand weights_in_8_bits(const Weights& weights, const Recipe& recipe, Product product, const ProductMemory& memory,
+                          const Given& given, Call& call, const Execution& on);
+// rows [M, reduction] times the weights of each group, both in 8 bits.
+void multiply(const Operand& rows, const Operand& weights, const Recipe& recipe, Product product, const Groups& groups,
+              const Tensor& out, const Call& call, Update update = Update::overwrite);
 // x [M, reduction] times the weights of each group, neither of them cast.
 void multiply_plain(const Tensor& x, const Weights& weights, const Recipe& recipe, Product product,
                     const Groups& groups, const Tensor& out, const Call& call);

@@ -258,7 +258,6 @@ def _kept(a, rows, features, ends, recipe, keep):
 
 
 @_fake("grouped_mm")
-@_fake("grouped_mm_no_grad")
 def _(a, b, ends, recipe, out, keep, cast=None, cast_scale=None, dgrad_cast=None, dgrad_cast_scale=None, rows=None, rows_scale=None,
       columns=None, columns_scale=None):
     return (a.new_empty((a.shape[0], b.shape[2]), dtype=FORMATS[out]), *_kept(a, *a.shape, ends, recipe, keep))
@@ -278,13 +277,13 @@ def _like_weights(b):
 
 
 @_fake("grouped_mm_backward")
-def _(dy, b, ends, recipe, kept, kept_scale, wants_a, wants_b, a_format, cast=None, cast_scale=None):
+def _(dy, b, ends, recipe, kept, kept_scale, wants_a, wants_b, a_format, cast=None, cast_scale=None, visit=None):
     da = dy.new_empty((dy.shape[0], b.shape[1]) if wants_a else (0,), dtype=FORMATS[a_format])
     return da, _like_weights(b) if wants_b else dy.new_empty((0,), dtype=torch.float32)
 
 
-# What the next two make depends on whether a product is in 8 bits, which a GPU's cost model may decide otherwise: they are not for
-# torch.compile, which would take these shapes at their word.
+# What the next three make depends on a GPU's cost model: whether a product is in 8 bits, and the weights are cast in two visits. They
+# are not for torch.compile, which would take these shapes at their word.
 
 
 def _chooses_8_bits(recipe, product):
@@ -293,7 +292,7 @@ def _chooses_8_bits(recipe, product):
 
 
 @_fake("grouped_mm_backward_onto")
-def _(dy, b, ends, recipe, kept, kept_scale, da, wants_b, cast=None, cast_scale=None):
+def _(dy, b, ends, recipe, kept, kept_scale, da, wants_b, cast=None, cast_scale=None, visit=None):
     adds = _chooses_8_bits(recipe, "dgrad") and parse_recipe(recipe)[0] != "mxfp8" and da.dtype == torch.bfloat16
     rest = dy.new_empty((0,) if adds else da.shape, dtype=da.dtype)
     return rest, _like_weights(b) if wants_b else dy.new_empty((0,), dtype=torch.float32)
@@ -302,7 +301,14 @@ def _(dy, b, ends, recipe, kept, kept_scale, da, wants_b, cast=None, cast_scale=
 @_fake("grouped_mm_share")
 def _(a, b, ends, recipe, out, cast=None, cast_scale=None):
     rows = _cast_rows(a, recipe) if _chooses_8_bits(recipe, "forward") else [a.new_empty((0,), dtype=torch.float32) for _ in range(2)]
-    return a.new_empty((a.shape[0], b.shape[2]), dtype=FORMATS[out]), *rows, *_kept(a, *a.shape, ends, recipe, True)
+    kept = _kept(a, *a.shape, ends, recipe, True)
+    return a.new_empty((a.shape[0], b.shape[2]), dtype=FORMATS[out]), *rows, *kept, None
+
+
+@_fake("grouped_mm_no_grad")
+def _(a, b, ends, recipe, out, keep, cast=None, cast_scale=None, rows=None, rows_scale=None):
+    kept = _kept(a, *a.shape, ends, recipe, keep)
+    return a.new_empty((a.shape[0], b.shape[2]), dtype=FORMATS[out]), *kept, None
 
 
 @_fake("cast_tokens_both")

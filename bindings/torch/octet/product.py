@@ -52,11 +52,11 @@ def once_differentiable(backward):
 class _GroupedMM(torch.autograd.Function):
     @staticmethod
     def forward(ctx, A, W, offs, recipe, out, casts):
-        y, kept, kept_scale = _grouped_mm_no_grad(A, W, offs, recipe, out, True, *casts)
+        y, kept, kept_scale, visit = _grouped_mm_no_grad(A, W, offs, recipe, out, True, *casts[:2])
         ctx.recipe, ctx.a_format = recipe, FORMAT_NAMES[A.dtype]
         if not _keeps_8_bits(recipe):
             kept, kept_scale = A, None
-        ctx.save_for_backward(W, offs, kept, kept_scale, *casts[2:])
+        ctx.save_for_backward(W, offs, kept, kept_scale, *(casts[2:] or (None, None, visit)))
         return y
 
     @staticmethod
@@ -80,13 +80,13 @@ class _SharedGroupedMM(torch.autograd.Function):
     def forward(ctx, link, W, offs, recipe, out, casts, shared):
         A = shared.activation()  # in the graph, `link` stands for it
         if shared.kept is None:
-            y, *rows, kept, kept_scale = _grouped_mm_share(A, W, offs, recipe, out, *casts[:2])
+            y, *rows, kept, kept_scale, visit = _grouped_mm_share(A, W, offs, recipe, out, *casts[:2])
             shared.rows, shared.kept, shared.kept_scale = rows if rows[0].dim() == 2 else (), kept, kept_scale
         else:
-            y = _grouped_mm_no_grad(A, W, offs, recipe, out, False, *(casts or (None,) * 4), *shared.rows)[0]
+            y, *_, visit = _grouped_mm_no_grad(A, W, offs, recipe, out, False, *(casts[:2] or (None, None)), *shared.rows)
         ctx.recipe, ctx.a_format = recipe, FORMAT_NAMES[A.dtype]
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(W, offs, shared.kept, shared.kept_scale, *casts[2:])
+        ctx.save_for_backward(W, offs, shared.kept, shared.kept_scale, *(casts[2:] or (None, None, visit)))
         return y, A.new_empty_strided(A.shape, (0, 0))  # of one element: nobody reads it
 
     @staticmethod
@@ -196,7 +196,7 @@ def grouped_mm(A, W, offs=None, recipe="fp8_rowwise", *, bias=None, out_dtype=No
             link = A if shared.link is None else shared.link
             y, shared.link = _SharedGroupedMM.apply(link, W, offs, recipe, out, casts, shared)
     else:
-        y = _grouped_mm_no_grad(A, W, offs, recipe, out, False, *casts)[0]
+        y = _grouped_mm_no_grad(A, W, offs, recipe, out, False, *casts[:2])[0]
     return y if bias is None else y + bias.to(y.dtype)
 
 

@@ -316,9 +316,10 @@ def test_gradients_of_a_shared_activation_are_added_as_they_are_computed(device,
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="casts run beside products on a GPU")
-@pytest.mark.parametrize("m,k,n,experts", [(16640, 2048, 1408, 4), (33000, 4096, 3072, 4), (32768, 4096, 2048, 8)])
-def test_casts_beside_products_have_the_bits_of_casts_alone(m, k, n, experts):
-    """Sizes at which the second half of a cast may be made beside the product."""
+@pytest.mark.parametrize("m,k,n,experts,two_visits", [(16640, 2048, 1408, 4, True), (33000, 4096, 3072, 4, False),
+                                                      (32768, 4096, 2048, 8, True), (32768, 1024, 1408, 32, True)])
+def test_casts_beside_products_have_the_bits_of_casts_alone(m, k, n, experts, two_visits):
+    """Sizes at which the second half of a cast may be made beside a product: the weights' beside wgrad where there are two visits."""
     recipe = "fp8_rowwise:accumulation=fast,forward=fp8,dgrad=fp8"
     ops = torch.ops.octet
     a, dy, w = (torch.randn(*shape, device="cuda").bfloat16() for shape in ((m, k), (m, n), (experts, n, k)))
@@ -327,8 +328,13 @@ def test_casts_beside_products_have_the_bits_of_casts_alone(m, k, n, experts):
     used = sum((end - begin + 127) // 128 * 128 for begin, end in zip([0, *ends.tolist()], ends.tolist()))
     b = w.transpose(-2, -1)
     for _ in range(3):
-        y, rows, rows_scale, kept, kept_scale = ops.grouped_mm_share(a, b, ends, recipe, "bf16")
-        da, db = ops.grouped_mm_backward(dy, b, ends, recipe, kept, kept_scale, True, True, "bf16")
+        y, rows, rows_scale, kept, kept_scale, visit = ops.grouped_mm_share(a, b, ends, recipe, "bf16")
+        assert (visit is not None) == two_visits
+        da, db = ops.grouped_mm_backward(dy, b, ends, recipe, kept, kept_scale, True, True, "bf16", None, None, visit)
+        for wants in ((True, True), (True, False), (False, True)):
+            for given in (None, visit):
+                plain = ops.grouped_mm_backward(dy, b, ends, recipe, kept, kept_scale, *wants, "bf16", None, None, given)
+                assert all(torch.equal(x, z) for x, z, want in zip(plain, (da, db), wants) if want)
         alone = ops.quantize_pair(a, ends, 128)
         assert torch.equal(rows, alone[0].view(torch.uint8)) and torch.equal(rows_scale, alone[2])
         assert torch.equal(kept[:, :used], alone[3].view(torch.uint8)[:, :used]) and torch.equal(kept_scale, alone[5])
@@ -486,6 +492,7 @@ def test_opcheck_of_the_differentiable(recipe):
         torch.library.opcheck(torch.ops.octet.cast_tokens_both, (a.detach(), ends, recipe), test_utils=CHECKS)
         for other in (recipe, f"{recipe}:forward=bf16"):
             torch.library.opcheck(torch.ops.octet.grouped_mm_share, (a.detach(), b.detach(), ends, other, "f32"), test_utils=CHECKS)
+            torch.library.opcheck(torch.ops.octet.grouped_mm_no_grad, (a.detach(), b.detach(), ends, other, "f32", True), test_utils=CHECKS)
         casts = torch.ops.octet.cast_tokens_both(a.detach(), ends, recipe)
         assert all(torch.equal(cast, k) for cast, k in zip(casts[2:], kept))
         torch.library.opcheck(torch.ops.octet.grouped_mm, (a, b, ends, recipe, "f32", False, *[None] * 4, *casts), test_utils=CHECKS)

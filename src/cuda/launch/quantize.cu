@@ -54,6 +54,8 @@ void quantize_transposed(ConstTensorView x, Groups groups, std::int64_t alignmen
 
 void quantize_weights(ConstTensorView w, const QuantizeOptions& options, QuantizedView along_k, QuantizedView along_n,
                       const Execution& on) {
+    require(on.visit == WeightVisit::only || on.workspace != nullptr,
+            "weights were to be cast in two visits without a workspace; give both the same one");
     const gpu::QuantizerTuning tuning = tuned(on);
     Runner runner(on, tuning);
     with_fp8(options.format,
@@ -119,6 +121,10 @@ std::size_t token_workspace_bytes(std::int64_t tokens, std::int64_t features, st
     const std::int64_t row_tiles = tokens / 128 + 9 * groups + 2;  // alignments of up to 1024
     return static_cast<std::size_t>(std::max(gpu::pair_workspace(groups, narrow_tiles, features, tokens).bytes(),
                                              gpu::tiles_workspace(groups, row_tiles * column_tiles).bytes()));
+}
+
+bool keeps_maxima(const ConstTensorView& w, const QuantizeOptions& options) {
+    return gpu::keeps_maxima<E4M3>(w, options);  // of any format
 }
 
 std::size_t weight_workspace_bytes(std::int64_t experts, std::int64_t n, std::int64_t k) {

@@ -13,5 +13,6 @@ OCTET_QUANTIZE_OPERATIONS(OCTET_DECLARE_OPERATION)
 //   tokens: rows of x, features: columns of x (of both, for the dual form), groups: of tokens
 std::size_t token_workspace_bytes(std::int64_t tokens, std::int64_t features, std::int64_t groups);
 std::size_t weight_workspace_bytes(std::int64_t experts, std::int64_t n, std::int64_t k);
+bool keeps_maxima(const ConstTensorView& w, const QuantizeOptions& options);  // w [E, N, K]
 
 }  // namespace octet::cuda

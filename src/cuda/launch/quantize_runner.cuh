@@ -88,6 +88,7 @@ public:
 
     // Only in memory that outlives the call can maxima wait for the second half.
     bool may_wait() const { return on_.later != nullptr && on_.workspace != nullptr && !on_.later->full(); }
+    WeightVisit visit() const { return on_.visit; }
     // Begins beside the product before it in the stream, which has waited for all that this kernel reads.
     template <class Kernel>
     void launch_later(std::int64_t blocks, const typename Kernel::Params& params) {
