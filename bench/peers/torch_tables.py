@@ -62,12 +62,12 @@ def main():
         with open(os.path.join(sys.argv[1], name)) as file:
             return json.load(file)
 
-    rows = read("torch_stack.json")["rows"]
+    rows, few = read("torch_stack.json")["rows"], read("torch_stack_4.json")["rows"]
     product = read("torch_grouped_mm.json")
     runs = [read("torch_host.json"), product] if os.path.exists(os.path.join(sys.argv[1], "torch_host.json")) else [product]  # --host, alone in its process
     times = [run[kind] for run in runs for kind in ("host_us", "host_us_one_core")]
     host = [[text, *(f"{time[name]:.0f}" for time in times)] for name, text in HOST.items()]
-    print(stack(rows), parts(rows, False), parts(rows, True), products(product["rows"]), table(["", *["threads free", "on one core"] * len(runs)], host), sep="\n")
+    print(stack(rows), parts(rows, False), parts(rows, True), stack(few), products(product["rows"]), table(["", *["threads free", "on one core"] * len(runs)], host), sep="\n")
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ struct Runner {
         launch<Kernel>(blocks, params);
     }
     bool may_wait() const;
-    WeightVisit visit() const { return WeightVisit::first; }
+    WeightVisit visit() const;
     template <class Kernel>
     void launch_later(std::int64_t blocks, const typename Kernel::Params& params) {
         launch<Kernel>(blocks, params);
