@@ -11,6 +11,7 @@ import argparse
 import json
 import math
 import os
+import re
 import statistics
 import sys
 
@@ -100,7 +101,7 @@ def interleaved(steps, repetitions):
 
 def parts_us(step):
     """Microseconds of a step's products and of its casts, by the profiler; {} where there is none. Octet runs forward,
-    dgrad and wgrad in this order, one kernel each; everything else is casts. Casts that run beside a product are in the
+    then dgrad and wgrad in either order, one kernel each; everything else is casts. Casts that run beside a product are in the
     product's time: "casts" is when no product runs, "beside" what lies within products."""
     try:
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
@@ -108,14 +109,16 @@ def parts_us(step):
                 flush.zero_()
                 step()
             torch.cuda.synchronize()
-        kernels = sorted((event.time_range.start, event.time_range.end, "grouped_product" in event.name) for event in profile.events()
+        kernels = sorted((event.time_range.start, event.time_range.end, event.name) for event in profile.events()
                          if event.device_type == torch.autograd.DeviceType.CUDA and "octet" in event.name)
-        products = [(begin, end) for begin, end, product in kernels if product]
-        if len(products) != 9:
-            raise RuntimeError(f"{len(products)} products in three steps")
-        parts = {name: statistics.median(end - begin for begin, end in products[i::3])
-                 for i, name in enumerate(("forward", "dgrad", "wgrad"))}
-        casts = [(begin, end) for begin, end, product in kernels if not product]
+        products = [(begin, end) for begin, end, name in kernels if "grouped_product" in name]
+        along_tokens = [(begin, end) for begin, end, name in kernels if re.search(r"grouped_product.*Reduction\)[12]", name)]
+        along_k = [product for product in products if product not in along_tokens]
+        if len(along_k) != 6 or len(along_tokens) != 3:
+            raise RuntimeError(f"{len(along_k)} forward and dgrad products and {len(along_tokens)} wgrad in three steps")
+        parts = {name: statistics.median(end - begin for begin, end in those)
+                 for name, those in (("forward", along_k[::2]), ("dgrad", along_k[1::2]), ("wgrad", along_tokens))}
+        casts = [(begin, end) for begin, end, name in kernels if "grouped_product" not in name]
         beside = sum(max(0, min(end, last) - max(begin, first)) for begin, end in casts for first, last in products)
         parts["casts"] = (sum(end - begin for begin, end in casts) - beside) / 3
         parts["beside"] = beside / 3

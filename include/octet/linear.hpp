@@ -85,19 +85,21 @@ std::string to_string(const StepChoice& choice);  // "forward fp8, dgrad fp8, wg
 StepChoice choose_step(const Recipe& recipe, const LinearShape& shape, std::int64_t tokens, Format plain,
                        Device device);
 
-// When a step casts its weights: not at all (they are cached), both ways in forward, or along K in forward and along N
-// in backward, which keeps no second copy between the two.
-enum class WeightCasts : std::uint8_t { none, in_forward, in_both };
+// When a step casts its weights: not at all (they are cached); in forward, or both ways in two visits, as is better; or
+// along K in forward and along N in backward, because no second copy is kept between the two.
+enum class WeightCasts : std::uint8_t { none, anywhere, in_both };
 
-// Which casts both ways of a step are made in halves, the second one beside a product (LaterCasts): activations and
-// weights beside forward, gradients beside dgrad. Weights whose second half is made in backward have it beside wgrad,
-// which then comes before dgrad. By the same cost model; results do not depend on it.
+// Which casts both ways of a step are made in halves, the second one beside a product (LaterCasts): activations beside
+// forward, gradients beside dgrad, weights beside forward or beside wgrad, which then comes before dgrad. By the same
+// cost model; results do not depend on it.
+enum class Beside : std::uint8_t { nothing, forward, wgrad };
 struct CastsBeside {
-    bool activations = false, gradients = false, weights = false;
+    bool activations = false, gradients = false;
+    Beside weights = Beside::nothing;
     friend bool operator==(const CastsBeside&, const CastsBeside&) = default;
 };
 CastsBeside casts_beside(const Recipe& recipe, const StepChoice& choice, const LinearShape& shape, std::int64_t tokens,
-                         WeightCasts weights, Device device);
+                         WeightCasts casts, Device device);
 
 // What forward leaves for backward. Where the weight gradient is made in 8 bits that is A along tokens, and A itself
 // may go. Otherwise it is A itself, borrowed: it must stay as it is until backward.
@@ -167,7 +169,7 @@ private:
     QuantizeOptions options_for(Format format) const;
     bool wgrad_in_8_bits() const { return recipe_.quantizes() && recipe_.wgrad == WgradPrecision::fp8; }
     StepChoice choice(std::int64_t tokens, Format activations) const;
-    void cache_weights(const StepChoice& choice, LinearWorkspace& workspace, const Execution& on);
+    void cache_weights(bool along_k, bool along_n, ReusedTensor& scratch, const Execution& on);
     void cast_tokens(ConstTensorView x, Groups groups, std::int64_t alignment, const QuantizeOptions& options,
                      QuantizedView rows, QuantizedView columns, LinearWorkspace& workspace, const Execution& on);
     void check_activation(const char* what, const ConstTensorView& x, std::int64_t features) const;
@@ -176,8 +178,9 @@ private:
     Recipe recipe_;
     ConstTensorView weights_{};
     std::int64_t weights_version_ = 0;
-    bool along_k_cached_ = false, along_n_cached_ = false;
+    bool along_k_cached_ = false, along_n_cached_ = false, visited_ = false;
     QuantizedTensor along_k_{}, along_n_{};
+    ReusedTensor visit_{};  // where the first of two visits of the weights left their maxima, if visited_
     LinearReport report_{};
 };
 

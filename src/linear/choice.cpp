@@ -19,11 +19,11 @@ const StepRates sm90_rates = {
     .rows = 0.93,
     .columns = 0.71,
     .pair = 0.62,
-    .pair_held = 0.71,
+    .pair_held = 0.69,
     .weights_along_k = 0.93,
     .weights_along_n = 0.78,
     .weights_both = 0.63,
-    .weights_both_held = 0.74,
+    .weights_both_held = 0.69,
     .held_bytes = 17.3e6,
     .rows_and_peaks = 0.92,
     .columns_by_peaks = 0.85,
@@ -63,8 +63,9 @@ double cast_us(const StepRates& rates, double elements, int orientations, double
 struct Rates {
     double rows, columns, both;
 };
+// Groups differ: one of half as much again as the average should be held too.
 Rates token_rates(const StepRates& rates, double group_elements) {
-    return {rates.rows, rates.columns, 2 * group_elements <= rates.held_bytes ? rates.pair_held : rates.pair};
+    return {rates.rows, rates.columns, 3 * group_elements <= rates.held_bytes ? rates.pair_held : rates.pair};
 }
 Rates weight_rates(const StepRates& rates, double expert_elements) {
     return {rates.weights_along_k, rates.weights_along_n,
@@ -96,10 +97,6 @@ std::vector<ProductPrecision> allowed(ProductPrecision asked, bool may_choose) {
     return may_choose ? std::vector{fp8, bf16} : std::vector{fp8};
 }
 
-}  // namespace
-
-namespace {
-
 // A step of one shape in numbers.
 struct Step {
     const StepRates& rates;
@@ -120,92 +117,94 @@ struct Step {
     double forward(bool in8) const { return product(in8, m * k + e * n * k, m * n); }
     double dgrad(bool in8) const { return product(in8, m * n + e * n * k, m * k); }
     double wgrad(bool in8) const { return product(in8, m * n + m * k, e * n * k); }
-    double both_ways(double elements, const Rates& reached) const { return cast_us(rates, elements, 2, reached.both); }
 };
+
+WeightCasts casts_of(const Recipe& recipe) {
+    return recipe.weight_uses == 1 ? WeightCasts::anywhere : WeightCasts::none;
+}
+
+// What runs in 8 bits.
+struct Eight {
+    bool forward, dgrad, wgrad;
+    explicit Eight(const StepChoice& choice)
+        : forward(choice.forward == fp8), dgrad(choice.dgrad == fp8), wgrad(choice.wgrad == WgradPrecision::fp8) {}
+};
+
+StepCost cost_of(const Step& step, const Eight& in8, WeightCasts casts, const CastsBeside& beside) {
+    const StepRates& rates = step.rates;
+    const double activations = step.m * step.k, gradients = step.m * step.n, weights = step.e * step.n * step.k;
+    const Rates of_weights = weight_rates(rates, step.n * step.k);
+    StepCost cost;
+    cost.activation_casts = beside.activations ? rows_and_peaks_us(rates, activations)
+                                               : cast_us(rates, activations, in8.forward, in8.wgrad,
+                                                         token_rates(rates, activations / step.e));
+    cost.gradient_casts = beside.gradients
+                              ? rows_and_peaks_us(rates, gradients)
+                              : cast_us(rates, gradients, in8.dgrad, in8.wgrad, token_rates(rates, gradients / step.e));
+    if (beside.weights != Beside::nothing)
+        cost.weight_casts = rows_and_peaks_us(rates, weights);
+    else if (casts == WeightCasts::in_both)
+        cost.weight_casts = cast_us(rates, weights, in8.forward, false, of_weights) +
+                            cast_us(rates, weights, false, in8.dgrad, of_weights);
+    else if (casts == WeightCasts::anywhere)
+        cost.weight_casts = cast_us(rates, weights, in8.forward, in8.dgrad, of_weights);
+    const auto with = [&](double product, double elements) { return product + beside_us(rates, elements, product); };
+    cost.forward = with(step.forward(in8.forward),
+                        (beside.activations ? activations : 0) + (beside.weights == Beside::forward ? weights : 0));
+    cost.dgrad = with(step.dgrad(in8.dgrad), beside.gradients ? gradients : 0);
+    cost.wgrad = with(step.wgrad(in8.wgrad), beside.weights == Beside::wgrad ? weights : 0);
+    return cost;
+}
 
 }  // namespace
 
 CastsBeside casts_beside(const StepRates* rates, const Recipe& recipe, const StepChoice& choice,
-                         const LinearShape& shape, std::int64_t tokens, WeightCasts weights) {
+                         const LinearShape& shape, std::int64_t tokens, WeightCasts casts) {
     // With fewer tokens an expert the product's pipeline has a slot more, with `promoted` it has more registers: there
     // is no room beside it.
     if (rates == nullptr || recipe.kind != RecipeKind::fp8_rowwise || recipe.accumulation != Accumulation::fast ||
         tokens < 512 * shape.experts)
         return {};
     const Step step(*rates, recipe, shape, tokens);
-    const bool forward8 = choice.forward == fp8, dgrad8 = choice.dgrad == fp8,
-               wgrad8 = choice.wgrad == WgradPrecision::fp8;
-    const double activations = step.m * step.k, gradients = step.m * step.n, all_weights = step.e * step.n * step.k;
-    const Rates of_activations = token_rates(*rates, activations / step.e),
-                of_gradients = token_rates(*rates, gradients / step.e),
-                of_weights = weight_rates(*rates, step.n * step.k);
+    const Eight in8(choice);
+    const auto possible = [&](const CastsBeside& b) {
+        const bool weights = in8.forward && in8.dgrad && casts != WeightCasts::none;
+        // One product of backward comes first, and what is beside it is for the other.
+        return (!b.activations || (in8.forward && in8.wgrad)) && (!b.gradients || (in8.dgrad && in8.wgrad)) &&
+               (b.weights == Beside::nothing || weights) &&
+               (b.weights != Beside::forward || casts == WeightCasts::anywhere) &&
+               (b.weights != Beside::wgrad || (in8.wgrad && !b.gradients));
+    };
     CastsBeside best{};
-    double least = 0;
-    for (const bool a : {false, true})
-        for (const bool w : {false, true}) {
-            if ((a && !(forward8 && wgrad8)) || (w && !(weights == WeightCasts::in_forward && forward8 && dgrad8)))
-                continue;
-            const double saved =
-                (a ? step.both_ways(activations, of_activations) - rows_and_peaks_us(*rates, activations) : 0) +
-                (w ? step.both_ways(all_weights, of_weights) - rows_and_peaks_us(*rates, all_weights) : 0);
-            const double us =
-                beside_us(*rates, (a ? activations : 0) + (w ? all_weights : 0), step.forward(true)) - saved;
-            if (us >= least) continue;
-            least = us;
-            best.activations = a;
-            best.weights = w;
-        }
-    if (!dgrad8 || !wgrad8) return best;
-    const double whole = step.both_ways(gradients, of_gradients),
-                 in_halves = rows_and_peaks_us(*rates, gradients) + beside_us(*rates, gradients, step.dgrad(true));
-    best.gradients = in_halves < whole;
-    // One product of backward comes first, and what is beside it is for the other.
-    if (weights == WeightCasts::in_both && forward8 &&
-        whole + beside_us(*rates, all_weights, step.wgrad(true)) <
-            std::min(whole, in_halves) + cast_us(*rates, all_weights, 1, of_weights.columns)) {
-        best.gradients = false;
-        best.weights = true;
-    }
+    double least = cost_of(step, in8, casts, best).total();
+    for (const bool activations : {false, true})
+        for (const bool gradients : {false, true})
+            for (const Beside weights : {Beside::nothing, Beside::forward, Beside::wgrad}) {
+                const CastsBeside beside{activations, gradients, weights};
+                if (!possible(beside)) continue;
+                const double us = cost_of(step, in8, casts, beside).total();
+                if (us >= least) continue;
+                least = us;
+                best = beside;
+            }
     return best;
 }
 
 CastsBeside casts_beside(const Recipe& recipe, const StepChoice& choice, const LinearShape& shape, std::int64_t tokens,
-                         WeightCasts weights, Device device) {
-    return casts_beside(step_rates(device), recipe, choice, shape, tokens, weights);
+                         WeightCasts casts, Device device) {
+    return casts_beside(step_rates(device), recipe, choice, shape, tokens, casts);
 }
-
-namespace {
-
-WeightCasts casts_of(const Recipe& recipe) {
-    return recipe.weight_uses == 1 ? WeightCasts::in_forward : WeightCasts::none;
-}
-
-}  // namespace
 
 StepCost step_cost(const StepRates& rates, const Recipe& recipe, const StepChoice& choice, const LinearShape& shape,
                    std::int64_t tokens) {
     const Step step(rates, recipe, shape, tokens);
-    const bool forward8 = choice.forward == fp8, dgrad8 = choice.dgrad == fp8,
-               wgrad8 = choice.wgrad == WgradPrecision::fp8;
-    const double activations = step.m * step.k, gradients = step.m * step.n, weights = step.e * step.n * step.k;
-    const CastsBeside beside = casts_beside(&rates, recipe, choice, shape, tokens, casts_of(recipe));
-    StepCost cost;
-    cost.activation_casts =
-        beside.activations ? rows_and_peaks_us(rates, activations)
-                           : cast_us(rates, activations, forward8, wgrad8, token_rates(rates, activations / step.e));
-    cost.gradient_casts = beside.gradients
-                              ? rows_and_peaks_us(rates, gradients)
-                              : cast_us(rates, gradients, dgrad8, wgrad8, token_rates(rates, gradients / step.e));
-    cost.weight_casts = beside.weights
-                            ? rows_and_peaks_us(rates, weights)
-                            : cast_us(rates, weights, forward8, dgrad8, weight_rates(rates, step.n * step.k)) /
-                                  static_cast<double>(recipe.weight_uses);
-    cost.forward = step.forward(forward8);
-    cost.forward +=
-        beside_us(rates, (beside.activations ? activations : 0) + (beside.weights ? weights : 0), cost.forward);
-    cost.dgrad = step.dgrad(dgrad8);
-    cost.dgrad += beside_us(rates, beside.gradients ? gradients : 0, cost.dgrad);
-    cost.wgrad = step.wgrad(wgrad8);
+    const Eight in8(choice);
+    const WeightCasts casts = casts_of(recipe);
+    StepCost cost = cost_of(step, in8, casts, casts_beside(&rates, recipe, choice, shape, tokens, casts));
+    if (casts == WeightCasts::none)
+        cost.weight_casts =
+            cast_us(rates, step.e * step.n * step.k, in8.forward, in8.dgrad, weight_rates(rates, step.n * step.k)) /
+            static_cast<double>(recipe.weight_uses);
     return cost;
 }
 
@@ -258,7 +257,8 @@ std::string explain_step(const StepRates& rates, const Recipe& recipe, const Lin
     const CastsBeside beside = casts_beside(&rates, recipe, chosen, shape, tokens, casts_of(recipe));
     std::string names;
     for (const auto& [taken, name] : {std::pair{beside.activations, "A and forward"},
-                                      {beside.weights, "W and forward"},
+                                      {beside.weights == Beside::forward, "W and forward"},
+                                      {beside.weights == Beside::wgrad, "W and wgrad"},
                                       {beside.gradients, "dY and dgrad"}})
         if (taken) names += (names.empty() ? "" : ", ") + std::string(name);
     return text + "second half of a cast beside a product: " + (names.empty() ? "none" : names) + "\n";

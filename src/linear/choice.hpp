@@ -45,7 +45,7 @@ struct StepCost {
 };
 
 CastsBeside casts_beside(const StepRates* rates, const Recipe& recipe, const StepChoice& choice,
-                         const LinearShape& shape, std::int64_t tokens, WeightCasts weights);
+                         const LinearShape& shape, std::int64_t tokens, WeightCasts casts);
 
 StepCost step_cost(const StepRates& rates, const Recipe& recipe, const StepChoice& choice, const LinearShape& shape,
                    std::int64_t tokens);

@@ -46,7 +46,7 @@ void GroupedLinear::bind_weights(ConstTensorView w) {
 
 void GroupedLinear::weights_changed() {
     ++weights_version_;
-    along_k_cached_ = along_n_cached_ = false;
+    along_k_cached_ = along_n_cached_ = visited_ = false;
 }
 
 StepChoice GroupedLinear::choice(std::int64_t tokens, Format activations) const {
@@ -78,10 +78,8 @@ Execution with_workspace(Execution on, ReusedTensor& memory, Device device, std:
 
 }  // namespace
 
-// The orientations that the choice needs and that are not there yet, from one visit.
-void GroupedLinear::cache_weights(const StepChoice& choice, LinearWorkspace& workspace, const Execution& on) {
-    const bool along_k = choice.forward == ProductPrecision::fp8 && !along_k_cached_;
-    const bool along_n = choice.dgrad == ProductPrecision::fp8 && !along_n_cached_;
+// The orientations that are asked for, from one visit.
+void GroupedLinear::cache_weights(bool along_k, bool along_n, ReusedTensor& scratch, const Execution& on) {
     if (!along_k && !along_n) return;
     const QuantizeOptions options = options_for(recipe_.format);
     QuantizedView forward{}, dgrad{};
@@ -91,10 +89,9 @@ void GroupedLinear::cache_weights(const StepChoice& choice, LinearWorkspace& wor
     if (along_n)
         dgrad =
             along_n_.reshape_weights(options, shape_.experts, shape_.in_features, shape_.out_features, weights_.device);
-    const std::size_t scratch =
-        weight_workspace_bytes(weights_.device, shape_.experts, shape_.out_features, shape_.in_features);
-    const Execution quantize_on = with_workspace(on, on.later != nullptr ? workspace.weight_scratch : workspace.scratch,
-                                                 weights_.device, scratch);
+    const Execution quantize_on = with_workspace(
+        on, scratch, weights_.device,
+        weight_workspace_bytes(weights_.device, shape_.experts, shape_.out_features, shape_.in_features));
     timed(report_.cast_seconds, [&] { quantize_weights(weights_, options, forward, dgrad, quantize_on); });
     ++report_.weight_casts;
     along_k_cached_ = along_k_cached_ || along_k;
@@ -134,12 +131,15 @@ void GroupedLinear::forward(ConstTensorView a, Groups groups, TensorView y, Line
     LaterCasts later;
     Execution cast_on = on, weights_on = on;
     // A cast that waits keeps its workspace: two of them need two.
-    const bool casts_weights = !along_k_cached_ && !along_n_cached_ && on.workspace == nullptr;
-    const CastsBeside beside = casts_beside(recipe_, now, shape_, tokens,
-                                            casts_weights ? WeightCasts::in_forward : WeightCasts::none, a.device);
+    const bool casts_weights = !along_k_cached_ && !along_n_cached_ && on.workspace == nullptr && recipe_.quantizes() &&
+                               keeps_maxima(weights_, options_for(recipe_.format));
+    const CastsBeside beside =
+        casts_beside(recipe_, now, shape_, tokens, casts_weights ? WeightCasts::anywhere : WeightCasts::none, a.device);
     const bool cast_rows = now.forward == ProductPrecision::fp8;
     if (beside.activations || !cast_rows) cast_on.later = &later;  // without rows nothing is for this product
-    if (beside.weights) weights_on.later = &later;
+    if (beside.weights == Beside::forward) weights_on.later = &later;
+    const bool visits = kept != nullptr && beside.weights == Beside::wgrad;
+    if (visits) weights_on.visit = WeightVisit::first;
     const bool along_n_before = along_n_cached_;
     Operand left(a), right(weights_);
     const bool cast_columns = kept != nullptr && wgrad_in_8_bits();
@@ -147,7 +147,13 @@ void GroupedLinear::forward(ConstTensorView a, Groups groups, TensorView y, Line
         const QuantizeOptions options = options_for(recipe_.format);
         QuantizedView rows{}, columns{};
         if (cast_rows) {
-            cache_weights(now, workspace, weights_on);
+            const bool along_n = now.dgrad == ProductPrecision::fp8 && !along_n_cached_ && !visits && !visited_;
+            cache_weights(!along_k_cached_, along_n,
+                          visits                        ? visit_
+                          : weights_on.later != nullptr ? workspace.weight_scratch
+                                                        : workspace.scratch,
+                          weights_on);
+            visited_ = visited_ || visits;
             rows = workspace.activation_rows.reshape_rows(options, tokens, shape_.in_features, a.device);
             left = workspace.activation_rows.operand();
             right = along_k_.operand();
@@ -203,15 +209,19 @@ void GroupedLinear::backward(ConstTensorView dy, Groups groups, const LinearKept
     LaterCasts later;
     Execution cast_on = on;
     const bool cast_rows = wants_da && now.dgrad == ProductPrecision::fp8;
-    if (wants_da && (!cast_rows || casts_beside(recipe_, now, shape_, tokens, WeightCasts::none, dy.device).gradients))
+    const bool cast_columns = wants_dw && wgrad_in_8_bits();
+    // The weights' second visit is beside wgrad, which then comes first.
+    const bool visits = cast_rows && cast_columns && visited_ && !along_n_cached_ && on.workspace == nullptr;
+    if (wants_da && !visits &&
+        (!cast_rows || casts_beside(recipe_, now, shape_, tokens, WeightCasts::none, dy.device).gradients))
         cast_on.later = &later;
     Operand rows(dy), columns(dy);
-    const bool cast_columns = wants_dw && wgrad_in_8_bits();
     if (cast_rows || cast_columns) {
         const QuantizeOptions options = options_for(recipe_.gradient_format);
         QuantizedView rows_out{}, columns_out{};
         if (cast_rows) {
-            cache_weights(now, workspace, on);  // there since forward, unless that was in bf16
+            // There since forward, unless that was in bf16 or only visited them.
+            if (!visits) cache_weights(false, !along_n_cached_, workspace.scratch, on);
             rows_out = workspace.gradient_rows.reshape_rows(options, tokens, shape_.out_features, dy.device);
             rows = workspace.gradient_rows.operand();
         }
@@ -223,18 +233,33 @@ void GroupedLinear::backward(ConstTensorView dy, Groups groups, const LinearKept
         cast_tokens(dy, groups, alignment, options, rows_out, columns_out, workspace, cast_on);
         ++report_.gradient_casts;
     }
+    const auto input_gradient = [&] {
+        const Operand w = cast_rows ? along_n_.operand() : Operand(weights_);
+        grouped_dgrad(rows, w, groups, da, {Update::overwrite, recipe_.accumulation},
+                      with_workspace(on, workspace.scratch, dy.device, product_workspace_bytes(rows, w)));
+    };
+    const auto weight_gradient = [&] {
+        const Operand a = wgrad_in_8_bits() ? kept.columns_.operand() : Operand(kept.borrowed_);
+        grouped_wgrad(columns, a, groups, alignment, dw, {update, recipe_.accumulation},
+                      with_workspace(on, workspace.scratch, dy.device, wgrad_workspace_bytes(columns, a)));
+    };
+    if (visits) {
+        Execution second = on;
+        second.visit = WeightVisit::second;
+        second.later = &later;
+        cache_weights(false, true, visit_, second);
+        along_n_cached_ = false;  // until it is made
+        timed(report_.product_seconds, weight_gradient);
+        later.run(on.stream);
+        along_n_cached_ = true;
+        return timed(report_.product_seconds, input_gradient);
+    }
     timed(report_.product_seconds, [&] {
         if (wants_da) {
-            const Operand w = cast_rows ? along_n_.operand() : Operand(weights_);
-            grouped_dgrad(rows, w, groups, da, {Update::overwrite, recipe_.accumulation},
-                          with_workspace(on, workspace.scratch, dy.device, product_workspace_bytes(rows, w)));
+            input_gradient();
             later.run(on.stream);
         }
-        if (wants_dw) {
-            const Operand a = wgrad_in_8_bits() ? kept.columns_.operand() : Operand(kept.borrowed_);
-            grouped_wgrad(columns, a, groups, alignment, dw, {update, recipe_.accumulation},
-                          with_workspace(on, workspace.scratch, dy.device, wgrad_workspace_bytes(columns, a)));
-        }
+        if (wants_dw) weight_gradient();
     });
 }
 

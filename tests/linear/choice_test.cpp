@@ -71,23 +71,22 @@ TEST(CastsBeside, WhereTheyPay) {
         return casts_beside(&sm90_rates, parsed, choice, {e, n, k}, m, weights);
     };
     const char* fast = "fp8_rowwise:accumulation=fast";
-    EXPECT_EQ(beside(fast, 16640, 8192, 5120, 1, WeightCasts::in_forward), (CastsBeside{true, true, true}));
-    EXPECT_EQ(beside(fast, 16640, 8192, 5120, 1, WeightCasts::none), (CastsBeside{true, true, false}));
-    EXPECT_EQ(beside(fast, 98304, 2816, 2048, 8, WeightCasts::in_forward), (CastsBeside{true, true, true}));
-    EXPECT_EQ(beside(fast, 16640, 8192, 5120, 64, WeightCasts::in_forward),
-              CastsBeside{});  // bf16, and few tokens an expert
-    EXPECT_EQ(beside("fp8_rowwise:accumulation=promoted", 16640, 8192, 5120, 1, WeightCasts::in_forward),
-              CastsBeside{});
-    EXPECT_EQ(beside("mxfp8", 16640, 8192, 5120, 1, WeightCasts::in_forward), CastsBeside{});
-    EXPECT_EQ(beside("fp8_rowwise:accumulation=fast,dgrad=bf16", 16640, 8192, 5120, 1, WeightCasts::in_forward),
-              (CastsBeside{true, false, false}));
-    // Along N in backward: beside wgrad, and then the gradients are cast whole.
-    EXPECT_EQ(beside(fast, 98304, 1408, 2048, 64, WeightCasts::in_both), (CastsBeside{true, false, true}));
-    EXPECT_EQ(beside(fast, 16640, 8192, 5120, 16, WeightCasts::in_both), (CastsBeside{true, false, true}));
-    EXPECT_EQ(beside(fast, 98304, 2816, 2048, 8, WeightCasts::in_both), (CastsBeside{true, true, false}));
-    EXPECT_EQ(beside("fp8_rowwise:accumulation=promoted", 98304, 1408, 2048, 64, WeightCasts::in_both), CastsBeside{});
-    EXPECT_EQ(casts_beside(nullptr, parse_recipe(fast), {}, {1, 8192, 5120}, 16640, WeightCasts::in_forward),
-              CastsBeside{});
+    constexpr WeightCasts anywhere = WeightCasts::anywhere, none = WeightCasts::none, in_both = WeightCasts::in_both;
+    EXPECT_EQ(beside(fast, 16640, 8192, 5120, 1, anywhere), (CastsBeside{true, true, Beside::forward}));
+    EXPECT_EQ(beside(fast, 16640, 8192, 5120, 1, none), (CastsBeside{true, true, Beside::nothing}));
+    EXPECT_EQ(beside(fast, 98304, 2816, 2048, 8, anywhere), (CastsBeside{true, true, Beside::forward}));
+    EXPECT_EQ(beside(fast, 16640, 8192, 5120, 64, anywhere), CastsBeside{});  // bf16, and few tokens an expert
+    EXPECT_EQ(beside("fp8_rowwise:accumulation=promoted", 16640, 8192, 5120, 1, anywhere), CastsBeside{});
+    EXPECT_EQ(beside("mxfp8", 16640, 8192, 5120, 1, anywhere), CastsBeside{});
+    EXPECT_EQ(beside("fp8_rowwise:accumulation=fast,dgrad=bf16", 16640, 8192, 5120, 1, anywhere),
+              (CastsBeside{true, false, Beside::nothing}));
+    // Weights beside wgrad, and then the gradients are cast whole: where those are few, or held.
+    EXPECT_EQ(beside(fast, 98304, 1408, 2048, 64, anywhere), (CastsBeside{true, false, Beside::wgrad}));
+    EXPECT_EQ(beside(fast, 98304, 1408, 2048, 64, in_both), (CastsBeside{true, false, Beside::wgrad}));
+    EXPECT_EQ(beside(fast, 16640, 8192, 5120, 16, in_both), (CastsBeside{true, false, Beside::wgrad}));
+    EXPECT_EQ(beside(fast, 98304, 2816, 2048, 8, in_both), (CastsBeside{true, true, Beside::nothing}));
+    EXPECT_EQ(beside("fp8_rowwise:accumulation=promoted", 98304, 1408, 2048, 64, in_both), CastsBeside{});
+    EXPECT_EQ(casts_beside(nullptr, parse_recipe(fast), {}, {1, 8192, 5120}, 16640, anywhere), CastsBeside{});
 }
 
 TEST(KeptAlignment, PacksCloserWhereGroupsAreSmall) {

@@ -84,7 +84,7 @@ ForwardResult forward(const Tensor& a, const std::vector<const Tensor*>& bs, con
     if (casts_rows && made == Rows::returned) result.rows.emplace(a, memory[0].rows);
     const bool takes_rows = casts_rows && !result.rows.has_value();
     const CastsBeside beside = reads_rows ? halves_of(recipe, weights[0], tokens, a, given) : CastsBeside{};
-    if (may_visit && quantized[0] && beside.weights)
+    if (may_visit && quantized[0] && beside.weights == Beside::wgrad)
         result.visit = allocate_bytes(a, {static_cast<std::int64_t>(workspace_bytes(weights[0]))});
     CastPlaces casts(casts_rows && quantized[0] && beside.activations, workspace, weight_workspace);
     Call call(a, casts.bytes() + (takes_rows ? bytes_of(memory[0].rows) : 0) + bytes);
