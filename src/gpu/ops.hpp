@@ -290,8 +290,8 @@ void launch_rows_and_peaks(Runner& runner, const TileParams& p) {
     rows.apart = !p.ends;
     rows.spans = p.plan.span;
     rows.peaks = p.plan.column_amax;
-    const auto go = [&](auto vectors) {
-        using Kernel = RowsAndPeaksKernel<Codec, decltype(vectors)::value>;
+    const auto go = [&](auto vectors, auto threads) {
+        using Kernel = RowsAndPeaksKernel<Codec, decltype(vectors)::value, decltype(threads)::value>;
         // Whole waves of blocks, of as few rows as the handing in of maxima is worth.
         constexpr i64 worth = 32;
         const i64 resident = runner.template resident<Kernel>();
@@ -299,12 +299,17 @@ void launch_rows_and_peaks(Runner& runner, const TileParams& p) {
         rows.rows_a_block = round_up(ceil_div(rows.rows, resident * waves), Kernel::batch);
         runner.template launch_next<Kernel>(ceil_div(rows.rows, rows.rows_a_block), rows);
     };
-    switch (ceil_div(rows.columns, RowsAndPeaksKernel<Codec, 1>::reach)) {
-        case 1: return go(std::integral_constant<int, 1>{});
-        case 2: return go(std::integral_constant<int, 2>{});
-        case 3: return go(std::integral_constant<int, 3>{});
-        case 4: return go(std::integral_constant<int, 4>{});
-        default: return go(std::integral_constant<int, 8>{});
+    // Fewer threads where the others would have no columns.
+    constexpr std::integral_constant<int, 192> few{};
+    constexpr std::integral_constant<int, 256> all{};
+    const i64 vectors = ceil_div(rows.columns, RowsAndPeaksKernel<Codec, 1>::reach);
+    const bool narrow = rows.columns <= vectors * RowsAndPeaksKernel<Codec, 1, few>::reach;
+    switch (vectors) {
+        case 1: return narrow ? go(std::integral_constant<int, 1>{}, few) : go(std::integral_constant<int, 1>{}, all);
+        case 2: return narrow ? go(std::integral_constant<int, 2>{}, few) : go(std::integral_constant<int, 2>{}, all);
+        case 3: return go(std::integral_constant<int, 3>{}, all);
+        case 4: return go(std::integral_constant<int, 4>{}, all);
+        default: return go(std::integral_constant<int, 8>{}, all);
     }
 }
 

@@ -32,23 +32,24 @@ struct RowsAndPeaksParams {
     u32* peaks;         // [groups, columns] f32 bits, zero before
 };
 
-template <class Codec_, int vectors>
+template <class Codec_, int vectors, int threads_ = 256>
 struct RowsAndPeaksKernel {
     using In = Bf16In;
     using Codec = Codec_;
     using Params = RowsAndPeaksParams;
-    static constexpr int threads = 256;
+    static constexpr int threads = threads_;
     static constexpr int units = threads / unit;
     static constexpr int batch = vectors >= 4 ? 1 : vectors == 1 ? 4 : 2;
     static constexpr int stages = batch == 1 ? 3 : 2;
-    static constexpr int blocks_per_core = vectors < 3 ? 4 : vectors < 8 ? 3 : 2;
+    static constexpr int blocks_per_core = threads < 256 ? 5 : vectors < 3 ? 4 : vectors < 8 ? 3 : 2;
     static constexpr int reach = threads * 8 * vectors;  // columns of the longest row
     static constexpr int pairs = (batch + 1) / 2;        // rows are folded two by two
 
     struct Shared {
-        Vec16 landing[static_cast<u32>(stages)][static_cast<u32>(batch)][static_cast<u32>(vectors)][threads];
-        alignas(16) u32 peak[2][static_cast<u32>(2 * pairs)][units];  // a row's, f32 bits, by unit
-        alignas(16) u16 column_peak[threads * 8];
+        Vec16 landing[static_cast<u32>(stages)][static_cast<u32>(batch)][static_cast<u32>(vectors)]
+                     [static_cast<u32>(threads)];
+        alignas(16) u32 peak[2][static_cast<u32>(2 * pairs)][static_cast<u32>(units)];  // a row's, f32 bits, by unit
+        alignas(16) u16 column_peak[static_cast<u32>(threads * 8)];
         i64 group;
     };
 
@@ -70,13 +71,16 @@ struct RowsAndPeaksKernel {
             const i64 local = p.apart ? row - position : row;
             const i32 count = static_cast<i32>(stop - row);
             Magnitudes<In> peaks[static_cast<u32>(vectors)]{};
+            // What the thread sends for next, and writes next.
+            const u16* from =
+                static_cast<const u16*>(p.x) + group * p.x_stride[0] + local * p.x_stride[1] + column_of(t.thread(), 0);
+            u8* to = p.data + group * p.data_stride[0] + local * p.data_stride[1] + column_of(t.thread(), 0);
             OCTET_UNROLL
-            for (int stage = 0; stage < stages; ++stage)
-                fetch(t, p, s, stage, group, local + stage * batch, count - stage * batch);
+            for (int stage = 0; stage < stages; ++stage) fetch(t, p, s, stage, count - stage * batch, from);
             u32 turn = 0;
             OCTET_ROLLED
             for (i32 done = 0; done < count; done += batch, ++turn)
-                cast(t, p, s, turn, group, local + done, count - done, peaks);
+                cast(t, p, s, turn, group, local + done, count - done, peaks, from, to);
             row = stop;
             if (group < p.groups) hand_in(t, p, s, group, peaks);
         }
@@ -86,16 +90,14 @@ struct RowsAndPeaksKernel {
 private:
     OCTET_GPU static i32 column_of(int thread, int j) { return (thread + j * threads) * 8; }
 
-    // Sends for `count` rows from `row` of the group's matrix on, or for a batch of them where there are more.
+    // Sends for the next `count` rows, or for a batch of them where there are more.
     template <class Thread>
-    OCTET_GPU static void fetch(Thread& t, const Params& p, Shared& s, int stage, i64 group, i64 row, i32 count) {
-        const auto* from = static_cast<const u16*>(p.x) + group * p.x_stride[0] + row * p.x_stride[1];
+    OCTET_GPU static void fetch(Thread& t, const Params& p, Shared& s, int stage, i32 count, const u16*& from) {
         OCTET_UNROLL
         for (int b = 0; b < batch; ++b, from += p.x_stride[1]) OCTET_UNROLL
-        for (int j = 0; j < vectors; ++j) {
-            const i32 column = column_of(t.thread(), j);
-            if (b < count && column < p.columns) t.copy_async(&s.landing[stage][b][j][t.thread()], from + column, true);
-        }
+        for (int j = 0; j < vectors; ++j)
+            if (b < count && column_of(t.thread(), j) < p.columns)
+                t.copy_async(&s.landing[stage][b][j][t.thread()], from + column_of(0, j), true);
         t.commit_copies();
     }
 
@@ -112,7 +114,7 @@ private:
     // Casts a batch that was sent for, of the `count` rows from `row` on, and sends for the one `stages` further on.
     template <class Thread>
     OCTET_GPU static void cast(Thread& t, const Params& p, Shared& s, u32 turn, i64 group, i64 row, i32 count,
-                               Magnitudes<In> (&peaks)[static_cast<u32>(vectors)]) {
+                               Magnitudes<In> (&peaks)[static_cast<u32>(vectors)], const u16*& from, u8*& to) {
         const int stage = static_cast<int>(turn % stages);
         t.template await_copies<stages - 1>();
         Eight<In> x[static_cast<u32>(batch)][static_cast<u32>(vectors)];
@@ -135,26 +137,23 @@ private:
             const int mine = t.thread() % unit;
             t.store_shared(&s.peak[turn % 2][2 * pair + mine][t.thread() / unit], mine ? two[1] : two[0]);
         }
-        fetch(t, p, s, stage, group, row + stages * batch, count - stages * batch);
+        fetch(t, p, s, stage, count - stages * batch, from);
         t.barrier();  // one a batch: turns alternate between two halves
-        u8* data = p.data + group * p.data_stride[0] + row * p.data_stride[1];
         OCTET_UNROLL
-        for (int b = 0; b < batch; ++b) {
+        for (int b = 0; b < batch; ++b, to += p.data_stride[1]) {
             if (b >= count) continue;
             u32 peak = 0;
             OCTET_UNROLL
-            for (int half = 0; half < units / 4; ++half) {
-                const Vec16 some = t.load_shared(reinterpret_cast<const Vec16*>(s.peak[turn % 2][b]) + half);
+            for (int two = 0; two < units / 2; ++two) {
+                const Vec8 some = t.load_shared(reinterpret_cast<const Vec8*>(s.peak[turn % 2][b]) + two);
                 OCTET_UNROLL
-                for (int w = 0; w < 4; ++w) peak = some.word[w] > peak ? some.word[w] : peak;
+                for (int w = 0; w < 2; ++w) peak = some.word[w] > peak ? some.word[w] : peak;
             }
             const float scale = make_scale<Codec, false>(t, peak, p.rule, p.scale, t.thread() == 0, group, row + b, 0);
             OCTET_UNROLL
-            for (int j = 0; j < vectors; ++j) {
-                const i32 column = column_of(t.thread(), j);
-                if (column < p.columns)
-                    t.store8(data + b * p.data_stride[1] + column, encode_eight<Codec>(t, x[b][j], scale));
-            }
+            for (int j = 0; j < vectors; ++j)
+                if (column_of(t.thread(), j) < p.columns)
+                    t.store8(to + column_of(0, j), encode_eight<Codec>(t, x[b][j], scale));
         }
     }
 

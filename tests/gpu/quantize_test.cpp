@@ -525,7 +525,7 @@ TEST(GpuHalves, TwoVisitsOfAnyWeights) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, GpuHalves,
-                         testing::Combine(testing::Values(32, 96, 512, 2048, 2080, 5120, 7168, 9216),
+                         testing::Combine(testing::Values(32, 96, 512, 1568, 2048, 2080, 3104, 5120, 7168, 9216),
                                           testing::Values(32, 64)));
 
 // That the halves are taken where they can be, and only there.
