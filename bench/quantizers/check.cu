@@ -157,14 +157,43 @@ std::string check_long_group(i64 tokens, bool among_empty, cudaStream_t stream) 
     return check_case(c, stream, false);
 }
 
+// Columns of a group of so many tokens among short ones, which are taken in strips.
+std::string check_long_strips(i64 tokens, Scaling scaling, cudaStream_t stream) {
+    const i64 features = 200, alignment = 128, count = tokens / 256 + 8, before = 3, rows = tokens + (count - 1) * 64;
+    tool::OpCase c;
+    c.op = "quantize_columns";
+    c.text = std::to_string(tokens) + " of " + std::to_string(rows) + " tokens, " + std::string(name(scaling));
+    for (i64 g = 0; g < count; ++g)
+        c.ends.push_back(static_cast<std::int32_t>(64 * (g + 1) + (g < before ? 0 : tokens - 64)));
+    tool::Random random(static_cast<std::uint64_t>(tokens));
+    Tensor x(Format::bf16, {rows, features});
+    std::normal_distribution<float> normal;
+    for (i64 i = 0; i < x.elements(); ++i) x.as<std::uint16_t>()[i] = BF16::encode(normal(random));
+    c.inputs.push_back(std::move(x));
+    QuantizeOptions options;
+    options.scaling = scaling;
+    const i64 padded = padded_bound(rows, count, alignment), block = block_of(scaling);
+    const Extents scales = block == 0 ? Extents{count, features} : Extents{features, padded / block};
+    c.outputs.emplace_back(options.format, Extents{features, padded});
+    c.outputs.emplace_back(scaling == Scaling::mx ? Format::e8m0 : Format::f32, scales);
+    c.call = [=](std::span<const ConstTensorView> in, std::span<const TensorView> out, Groups groups,
+                 const Execution& on) {
+        quantize_columns(in[0], groups, alignment, options, {out[0], out[1], {}}, on);
+    };
+    return check_case(c, stream, false);
+}
+
 int check_long_groups(const std::vector<i64>& lengths) {
     int cases = 0, failures = 0;
-    for (const i64 tokens : lengths)
-        for (const bool among_empty : {false, true}) {
-            const std::string error = check_long_group(tokens, among_empty, nullptr);
-            ++cases;
-            if (!error.empty()) failures += std::printf("FAILED %s\n", error.c_str()) > 0;
-        }
+    const auto count = [&](const std::string& error) {
+        ++cases;
+        if (!error.empty()) failures += std::printf("FAILED %s\n", error.c_str()) > 0;
+    };
+    for (const i64 tokens : lengths) {
+        for (const bool among_empty : {false, true}) count(check_long_group(tokens, among_empty, nullptr));
+        for (const Scaling scaling : {Scaling::rowwise, Scaling::blockwise, Scaling::mx})
+            count(check_long_strips(tokens, scaling, nullptr));
+    }
     std::printf("long groups: %d cases, %d failures\n", cases, failures);
     return failures;
 }

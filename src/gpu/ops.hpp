@@ -435,30 +435,31 @@ template <class Codec, class Runner>
 void strips(Runner& runner, Format input, Scaling scaling, const TileParams& groups, const RowsParams* along_rows) {
     StripParams p{groups};
     check_sizes(p);
-    // Groups are short on average, but one may be most of the tensor: many blocks should share it.
-    p.most_rows = std::max(runner.tuning().strip_tokens, 1024);
-    if (p.rows > p.most_rows) {
-        TileParams long_ones = groups;
-        long_ones.tiling.least_rows = p.most_rows + 1;
-        tiles<Codec>(runner, input, long_ones, scales_of(scaling), false);
-    }
     const auto go = [&]<class Kernel>(Type<Kernel>) {
         count_column_tiles(p, Kernel::columns);
-        const i64 blocks = p.groups * p.tiling.column_tiles;
+        p.strips = p.tiling.column_tiles;
+        const i64 blocks = p.groups * p.strips;
         i64 row_blocks = 0;
-        p.strip_blocks = static_cast<u32>(blocks);
         if (along_rows && along_rows->columns > 0) {
             p.along_rows = *along_rows;
             p.along_rows.team = team_of(along_rows->columns, Kernel::Rows::held, Kernel::threads);
             row_blocks = ceil_div(along_rows->total_rows, Kernel::threads / p.along_rows.team);
         }
         if (blocks + row_blocks == 0) return;
-        runner.template resident<Kernel>();  // which asks for its shared memory
+        const i64 resident = runner.template resident<Kernel>();  // which asks for its shared memory
+        if (p.rows > Kernel::most_rows) {
+            count_column_tiles(p, Kernel::long_columns);
+            p.tiling.tiles = 1;
+            p.tiling.doublings = Kernel::long_doublings;
+            p.tiling.least_rows = Kernel::most_rows + 1;
+            p.long_blocks = static_cast<u32>(std::max<i64>(resident / 2, 1));  // who mostly find nothing
+        }
+        p.first_row_block = static_cast<u32>(p.long_blocks + blocks);
         // Columns alone are for another product than the next one.
         if (!along_rows && runner.may_wait() && p.rows > 0)
-            runner.template launch_later<Kernel>(blocks, p);
+            runner.template launch_later<Kernel>(p.first_row_block, p);
         else
-            runner.template launch<Kernel>(blocks + row_blocks, p);
+            runner.template launch<Kernel>(p.first_row_block + row_blocks, p);
     };
     with_input(input, [&](auto in) {
         using In = typename decltype(in)::type;

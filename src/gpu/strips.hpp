@@ -6,6 +6,10 @@
 // memory, 64 at a step; then every unit reads its eight columns of a step transposed, 16 rows a thread, which are one
 // store. One scale a group: the maxima are found as rows land, and a block that holds all of them meets two barriers.
 //
+// Groups are short on average, which is all that the host knows, but one may be most of the tensor. Long groups are
+// left to blocks that come first and mostly find none: with one scale a group these take strips of 16 columns, so that
+// there are more of them, else 512 rows each. So nothing is exchanged for them either.
+//
 // Bytes: x once, each output once. With one scale a group, of a group of more rows than are held the last ones are,
 // and the others are read a second time, from the cache. Where groups are mostly longer, the tiles of tiles.hpp are
 // better: they share a group. Along rows x is read once more, also from the cache where the tensor is small. Bound by
@@ -20,8 +24,9 @@
 namespace octet::gpu {
 
 struct StripParams : TileParams {  // operand[].column_tiles: strips
-    u32 strip_blocks = 0;          // blocks past these take rows
-    i32 most_rows = 0;             // of a group: longer ones are left alone
+    u32 strips = 0;                // of both operands
+    u32 long_blocks = 0;           // the first ones take long groups, whose items `tiling` says; then a block a strip,
+    u32 first_row_block = 0;       // and then rows
     RowsParams along_rows{};
 };
 
@@ -40,6 +45,11 @@ struct StripsKernel {
     static constexpr int blocks_per_core = In::words == 8 ? 2 : with_rows && scaling != Scaling::rowwise ? 3 : 4;
     static constexpr bool mx = scaling == Scaling::mx;
     static constexpr int block = static_cast<int>(block_of(scaling));  // 0: the group
+    // A long group's item: all rows of few columns, or some rows of a strip.
+    static constexpr i32 most_rows = 1024;  // of a group that is not long
+    static constexpr int long_columns = block == 0 ? 16 : columns;
+    static constexpr int long_doublings = block == 0 ? 23 : 2;
+    static constexpr i32 long_rows = tile_rows << long_doublings, all_rows = 1 << 30;
     using Rows = RowsKernel<In, Codec, scaling, In::words == 4 ? 8 : 4, threads>;
 
     struct Shared {
@@ -47,26 +57,37 @@ struct StripsKernel {
         alignas(16) typename In::Element peak[static_cast<u32>(units)][static_cast<u32>(columns)];  // of a unit's rows
         u32 sums[static_cast<u32>(units)];
         typename Rows::Shared rows;
+        PlanKernel::Shared plan;
+        Span span;  // of the long group that an item is of
+        i64 group;
+        u32 items;  // of all long groups
     };
 
     template <class Thread>
     OCTET_GPU static void run(Thread& t, const Params& p, Shared& s) {
         if constexpr (with_rows)
-            if (t.block() >= p.strip_blocks) return Rows::cast(t, p.along_rows, s.rows, t.block() - p.strip_blocks);
-        const Strip a = strip_of(t, p, s);
-        if (a.rows <= p.most_rows) {
-            if constexpr (block == 0)
-                cast_group(t, p, s, a);
+            if (t.block() >= p.first_row_block)
+                return Rows::cast(t, p.along_rows, s.rows, t.block() - p.first_row_block);
+        const bool long_ones = t.block() < p.long_blocks;
+        if constexpr (block == 0) {
+            if (long_ones)
+                take_long_groups(t, p, s);
             else
-                cast_blocks(t, p, s, a);
+                take_group(t, p, s);
+        } else {
+            take_blocks(t, p, s, long_ones);
         }
         // Launched later, it has begun beside a product, and is not to end before it (columns_by_peaks.hpp).
         if (t.block() == t.blocks() - 1) t.await_earlier();
     }
 
 private:
-    // One group's rows of some columns.
+    // Some rows of one group, of so many columns. A step is 64 rows of 64 columns, or 256 rows of 16: then the four
+    // times 64 rows lie beside each other in shared memory as columns would.
+    template <int columns_>
     struct Strip {
+        static constexpr int width = columns_, eights = width / 8;
+        static constexpr i32 step_rows = step * (across / eights);
         const typename In::Element* x;  // what the thread brings first
         i64 stride;
         u8* data;  // what it writes first: 16 rows of one column
@@ -77,35 +98,95 @@ private:
         i32 left;    // columns that the strip has, from the first that the thread brings on
         bool wide;   // read and written in wide pieces
         bool casts;  // the strip has the thread's column
+
+        // The thread's first rows of a step, as it brings and writes them.
+        template <class Thread>
+        OCTET_GPU static i32 brings(Thread& t) {
+            return t.thread() % across / eights * step + t.thread() / across;
+        }
+        template <class Thread>
+        OCTET_GPU static i32 writes(Thread& t) {
+            return t.thread() / unit / eights * step + 16 * (t.thread() % 4);
+        }
     };
 
     template <class Thread>
-    OCTET_GPU static Strip strip_of(Thread& t, const Params& p, Shared& s) {
-        const u32 strips = p.tiling.column_tiles, strip = t.block() % strips, group = t.block() / strips;
-        Strip a;
+    OCTET_GPU static void take_group(Thread& t, const Params& p, Shared& s) {
+        const u32 item = t.block() - p.long_blocks, group = item / p.strips;
+        const Span span = find_span<threads>(t, p, group, s.sums);
+        if (span.rows > most_rows) return;
+        cast_group(t, p, s, rows_of<columns>(t, p, group, span, item % p.strips, 0, all_rows));
+    }
+    template <class Thread>
+    OCTET_GPU static void take_long_groups(Thread& t, const Params& p, Shared& s) {
+        OCTET_ROLLED
+        for (u32 item = t.block(); find_item(t, p, s, item); item += p.long_blocks) {
+            const Span span = t.load_shared(&s.span);
+            cast_group(t, p, s,
+                       rows_of<long_columns>(t, p, t.load_shared(&s.group), span, item - span.first_item, 0, all_rows));
+        }
+    }
+    // Either, in one loop: a second copy of what it does takes registers.
+    template <class Thread>
+    OCTET_GPU static void take_blocks(Thread& t, const Params& p, Shared& s, bool long_ones) {
+        u32 item = long_ones ? t.block() : t.block() - p.long_blocks;
+        OCTET_ROLLED
+        do {
+            if (long_ones && !find_item(t, p, s, item)) return;
+            const u32 from = long_ones ? t.load_shared(&s.span.first_item) : 0u, part = (item - from) / p.strips;
+            const Span span = long_ones ? t.load_shared(&s.span) : find_span<threads>(t, p, part, s.sums);
+            if (!long_ones && span.rows > most_rows) return;
+            cast_blocks(
+                t, p, s,
+                rows_of<columns>(t, p, long_ones ? t.load_shared(&s.group) : part, span, (item - from) % p.strips,
+                                 long_ones ? static_cast<i32>(part) * long_rows : 0, long_ones ? long_rows : all_rows));
+            item += p.long_blocks;
+        } while (long_ones);
+    }
+
+    // Looks for the long group that an item is of. Returns whether there is one.
+    template <class Thread>
+    OCTET_GPU static bool find_item(Thread& t, const Params& p, Shared& s, u32 item) {
+        PlanKernel::for_spans<threads>(t, p, s.plan, [&](i64 g, const Span& span) {
+            if (g > p.groups) {
+                t.store_shared(&s.items, span.first_item);
+            } else if (item - span.first_item < p.tiling.items(span.rows, g < p.groups)) {
+                t.store_shared(&s.span, span);
+                t.store_shared(&s.group, g);
+            }
+        });
+        t.barrier();
+        return item < t.load_shared(&s.items);
+    }
+
+    // `most` rows from row0 on, padding included, or those that are left, of one of the group's strips.
+    template <int width, class Thread>
+    OCTET_GPU static Strip<width> rows_of(Thread& t, const Params& p, i64 group, const Span& span, u32 strip, i32 row0,
+                                          i32 most) {
+        Strip<width> a;
         a.group = group;
-        a.operand = strip >= p.operand[0].column_tiles;
+        const u32 first_ones = static_cast<u32>(p.operand[0].columns + width - 1) / width;
+        a.operand = strip >= first_ones;
         const TileOperand& o = p.operand[a.operand];
-        const i32 column0 = static_cast<i32>(strip - (a.operand ? p.operand[0].column_tiles : 0)) * columns;
-        const int eight = t.thread() % across;
-        a.left = at_most(columns, o.columns - column0) - eight * 8;
-        a.column = column0 + t.thread() / 4;
+        const i32 column0 = static_cast<i32>(strip - (a.operand ? first_ones : 0)) * width;
+        const int eight = t.thread() % across % a.eights;
+        a.left = at_most(width, o.columns - column0) - eight * 8;
+        a.column = column0 + t.thread() / 4 % width;
         a.casts = a.column < o.columns;
         a.wide = o.columns % 8 == 0 && o.aligned && o.column_data_aligned;
-        const Span span = find_span<threads>(t, p, group, s.sums);
-        a.rows = span.rows;
-        a.padded_rows = p.tiling.padded(span.rows, true);
-        a.padded_begin = span.padded_begin;
+        a.rows = at_most(most, span.rows - row0);
+        a.padded_rows = at_most(most, p.tiling.padded(span.rows, true) - row0);
+        a.padded_begin = span.padded_begin + static_cast<u32>(row0);
         a.stride = o.x_stride[1];
         a.x = static_cast<const typename In::Element*>(o.x) +
-              (static_cast<i64>(span.position) + t.thread() / across) * a.stride + column0 + eight * 8;
-        a.data = o.column_data + a.column * o.column_data_stride[1] + span.padded_begin + 16 * (t.thread() % 4);
+              (static_cast<i64>(span.position) + row0 + a.brings(t)) * a.stride + column0 + eight * 8;
+        a.data = o.column_data + a.column * o.column_data_stride[1] + a.padded_begin + a.writes(t);
         return a;
     }
 
-    template <class Thread>
-    OCTET_GPU static void cast_group(Thread& t, const Params& p, Shared& s, const Strip& a) {
-        const i32 steps = (a.rows + step - 1) / step;
+    template <int width, class Thread>
+    OCTET_GPU static void cast_group(Thread& t, const Params& p, Shared& s, const Strip<width>& a) {
+        const i32 steps = (a.rows + a.step_rows - 1) / a.step_rows;
         OCTET_ROLLED
         for (i32 i = 0; i < slots; ++i) {
             fetch(t, s, a, i);
@@ -133,12 +214,12 @@ private:
             store(t, a, i, encode(t, load_column(t, s, i), scale));
         }
         OCTET_ROLLED
-        for (i32 i = steps; i * step < a.padded_rows; ++i) store(t, a, i, Vec16{{0, 0, 0, 0}});  // padding alone
+        for (i32 i = steps; i * a.step_rows < a.padded_rows; ++i) store(t, a, i, Vec16{{0, 0, 0, 0}});  // padding alone
     }
 
     // 128 rows at a time: a block of 128, or four of 32.
-    template <class Thread>
-    OCTET_GPU static void cast_blocks(Thread& t, const Params& p, Shared& s, const Strip& a) {
+    template <int width, class Thread>
+    OCTET_GPU static void cast_blocks(Thread& t, const Params& p, Shared& s, const Strip<width>& a) {
         const i32 rounds = (a.padded_rows + 127) / 128;
         constexpr int ahead = slots / 2;  // rounds
         const auto fetch_round = [&](i32 round) {
@@ -196,22 +277,22 @@ private:
     }
 
     // Sends for a step, if the strip has it.
-    template <class Thread>
-    OCTET_GPU static void fetch(Thread& t, Shared& s, const Strip& a, i32 i) {
-        const i32 rows = a.rows - i * step;
+    template <int width, class Thread>
+    OCTET_GPU static void fetch(Thread& t, Shared& s, const Strip<width>& a, i32 i) {
+        const i32 rows = a.rows - i * a.step_rows;
         if (rows <= 0) return;
         auto& to = s.slot[i % slots];
         OCTET_UNROLL
         for (int j = 0; j < copies; ++j) {
-            const int row = t.thread() / across + j * (threads / across);
-            const auto* x = a.x + (static_cast<i64>(i) * step + j * (threads / across)) * a.stride;
-            const bool inside = row < rows && a.left > 0;
+            constexpr int rows_at_once = threads / across;
+            const auto* x = a.x + (static_cast<i64>(i) * a.step_rows + j * rows_at_once) * a.stride;
+            const bool inside = a.brings(t) + j * rows_at_once < rows && a.left > 0;
             OCTET_UNROLL
             for (int piece = 0; piece < In::pieces; ++piece) {
                 constexpr int elements = 8 / In::pieces;
-                Vec16* at = &to[piece][place_of(row, t.thread() % across)];
+                Vec16* at = &to[piece][place_of(t.thread() / across + j * rows_at_once, t.thread() % across)];
                 if (a.wide)
-                    t.copy_async(at, x + piece * elements, inside);
+                    t.template copy_async<Line::rest_soon>(at, x + piece * elements, inside);
                 else
                     fetch_part(t, at, x + piece * elements, inside ? at_most(elements, a.left - piece * elements) : 0);
             }
@@ -273,8 +354,9 @@ private:
     }
 
     // From the threads' maxima to the scale of the thread's column.
-    template <class Thread>
-    OCTET_GPU static float find_scale(Thread& t, const Params& p, Shared& s, const Strip& a, Magnitudes<In>& peaks) {
+    template <int width, class Thread>
+    OCTET_GPU static float find_scale(Thread& t, const Params& p, Shared& s, const Strip<width>& a,
+                                      Magnitudes<In>& peaks) {
         OCTET_UNROLL
         for (int w = 0; w < In::words; ++w) OCTET_UNROLL
         for (int mask = across; mask < unit; mask *= 2)
@@ -289,18 +371,16 @@ private:
         t.barrier();
         u32 peak = 0;
         OCTET_UNROLL
-        for (int u = 0; u < units; ++u) {
-            const u32 other = t.load_shared(&s.peak[u][t.thread() / 4]);
-            peak = other > peak ? other : peak;
-        }
+        for (int beside = 0; beside < columns; beside += width) OCTET_UNROLL
+        for (int u = 0; u < units; ++u) peak = larger(peak, t.load_shared(&s.peak[u][beside + t.thread() / 4 % width]));
         return make_scale<Codec, false>(t, In::words == 4 ? peak << 16 : peak, p.rule,
-                                        p.operand[a.operand].column_scale, a.casts && t.thread() % 4 == 0, a.group,
+                                        p.operand[a.operand].column_scale, a.casts && a.writes(t) == 0, a.group,
                                         a.column, 0);
     }
 
     // The four mx scales of a round's rows, in one store where they lie together.
-    template <class Thread>
-    OCTET_GPU static void store_codes(Thread& t, const Params& p, const Strip& a, i32 round, u32 codes) {
+    template <int width, class Thread>
+    OCTET_GPU static void store_codes(Thread& t, const Params& p, const Strip<width>& a, i32 round, u32 codes) {
         if (!a.casts || t.thread() % 4 != 0) return;
         const ScaleOut& out = p.operand[a.operand].column_scale;
         const i64 first = a.padded_begin / 32 + i64{4} * round;
@@ -331,13 +411,13 @@ private:
         return out;
     }
 
-    template <class Thread>
-    OCTET_GPU static void store(Thread& t, const Strip& a, i32 i, Vec16 v) {
-        const i32 first = i * step + 16 * (t.thread() % 4);
+    template <int width, class Thread>
+    OCTET_GPU static void store(Thread& t, const Strip<width>& a, i32 i, Vec16 v) {
+        const i32 first = i * a.step_rows + a.writes(t);
         const i32 real = a.rows - first, room = a.padded_rows - first;
         if (room <= 0 || !a.casts) return;
         if (real < 16) v = first_bytes(v, real);  // padding is zero bytes, whatever zero times the scale is
-        u8* to = a.data + i * step;
+        u8* to = a.data + i * a.step_rows;
         if (a.wide && room >= 16)
             t.store16(to, v);
         else

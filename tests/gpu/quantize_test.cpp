@@ -553,21 +553,23 @@ TEST(GpuHalves, AreTakenWhereTheyCan) {
     EXPECT_EQ(later(64, 16, Format::f32), 0u);
 }
 
-// Short groups are taken in strips, and a long one among them is left to tiles.
+// Short groups are taken in strips, and long ones among them in strips of fewer columns, or some rows at a time.
 class GpuSkewedGroups : public testing::TestWithParam<std::tuple<Scaling, int>> {};
 
 TEST_P(GpuSkewedGroups, EqualTheReference) {
     const auto [scaling, width] = GetParam();
-    for (const std::int64_t long_rows : {1024, 1025, 1300}) {
+    int turn = 0;
+    for (const std::int64_t long_rows : {1024, 1025, 1300, 1537}) {
         Case c(static_cast<std::uint64_t>(long_rows), width, scaling);
-        c.input = Format::bf16;
-        c.m = long_rows + 600;
+        c.input = turn == 2 ? Format::f32 : Format::bf16;
+        c.m = 2 * long_rows + 700;
         c.k = 72;
         c.gap = 0;
-        c.alignment = scaling == Scaling::rowwise ? 16 : 128;
-        c.ends = {0, 100, 100, static_cast<std::int32_t>(100 + long_rows)};
+        c.alignment = turn == 3 ? 1024 : scaling == Scaling::rowwise ? 16 : 128;
+        const auto rows = static_cast<std::int32_t>(long_rows);
+        c.ends = {0, 100, 100, 100 + rows, 180 + rows, 180 + 2 * rows};
         for (int g = 0; g < 6; ++g) c.ends.push_back(c.ends.back() + 80);
-        c.runner = EmulatorRunner(width, 3, {});
+        c.runner = EmulatorRunner(width, ++turn, {});
         SCOPED_TRACE(testing::Message() << long_rows << " rows in one group");
         ASSERT_NO_THROW(check_columns(c));
         ASSERT_NO_THROW(check_dual(c));
@@ -649,13 +651,11 @@ TEST(GpuPlan, OfManyGroups) {
 }
 
 // Offsets that decrease or run past the tensor are clamped: nothing is written outside, nothing waits for ever.
-TEST(GpuPlan, ClampsBadOffsets) {
-    const std::vector<std::int32_t> bad = {5, 3, -7, 1 << 30, 2, 9};
-    const std::vector<std::int32_t> clamped = {5, 5, 5, 20, 20, 20};
+void check_clamped(std::int64_t rows, const std::vector<std::int32_t>& bad, const std::vector<std::int32_t>& clamped) {
     Random random(1);
-    Strided x = random_input(random, Format::bf16, {20, 40});
+    Strided x = random_input(random, Format::bf16, {rows, 40});
     QuantizeOptions options;
-    const std::int64_t count = 6, padded = padded_bound(20, count, 16);
+    const auto count = static_cast<std::int64_t>(bad.size()), padded = padded_bound(rows, count, 16);
     Operand expected(options, 0, {40, padded}, {count, 40}), given(options, 0, {40, padded}, {count, 40});
     reference::quantize_columns(x.view(), {clamped.data(), count, {}}, 16, options, expected.view(), by_reference);
     for (const QuantizerTuning& tuning : {QuantizerTuning{}, without_strips()}) {
@@ -663,6 +663,12 @@ TEST(GpuPlan, ClampsBadOffsets) {
         quantize_columns<E4M3>(runner, x.view(), {}, {bad.data(), count, {}}, 16, options, given.view(), {});
         expect_same("columns", expected, given);
     }
+}
+
+TEST(GpuPlan, ClampsBadOffsets) {
+    check_clamped(20, {5, 3, -7, 1 << 30, 2, 9}, {5, 5, 5, 20, 20, 20});
+    // A long group, in strips.
+    check_clamped(1300, {9, -4, 1200, 40, 1250, 1 << 30, 7, 7}, {9, 9, 1200, 1200, 1250, 1300, 1300, 1300});
 }
 
 }  // namespace
