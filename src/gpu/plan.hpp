@@ -148,6 +148,17 @@ OCTET_GPU Span find_span(Thread& t, const PlanParams& p, u32 group, u32 (&sums)[
     return {0, end - begin, static_cast<u32>(begin), padded};
 }
 
+// Asks for a small matrix, a line a thread, before anything is known of the groups: reading the offsets first would
+// cost a round trip to memory more.
+template <int threads, class In, class Thread>
+OCTET_GPU void ask_ahead(Thread& t, const void* x, i64 stride, i64 rows, i64 columns) {
+    constexpr u32 line = 128 / sizeof(typename In::Element);
+    const u32 lines = (static_cast<u32>(columns) + line - 1) / line;
+    const u32 mine = t.block() * threads + static_cast<u32>(t.thread());
+    if (lines != 0 && mine / lines < rows)
+        t.prefetch(static_cast<const typename In::Element*>(x) + mine / lines * stride + mine % lines * line);
+}
+
 struct PlanKernel {
     static constexpr int threads = 256;
     static constexpr int units = threads / unit;

@@ -86,6 +86,10 @@ struct CudaThread {
     OCTET_GPU static void await_copies() {
         asm volatile("cp.async.wait_group %0;" ::"n"(later) : "memory");
     }
+    // The 128 bytes around `at` will be wanted.
+    OCTET_GPU static void prefetch(const void* at) {
+        asm volatile("prefetch.global.L2 [%0];" ::"l"(__cvta_generic_to_global(at)));
+    }
     OCTET_GPU static void store16(void* to, Vec16 v) {
         __stcs(static_cast<uint4*>(to), make_uint4(v.word[0], v.word[1], v.word[2], v.word[3]));
     }

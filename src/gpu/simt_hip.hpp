@@ -62,6 +62,7 @@ struct HipThread {
     OCTET_GPU static void commit_copies() {}
     template <int later>
     OCTET_GPU static void await_copies() {}
+    OCTET_GPU static void prefetch(const void*) {}
     OCTET_GPU static void store16(void* to, Vec16 v) {
         __builtin_nontemporal_store(Words4{v.word[0], v.word[1], v.word[2], v.word[3]}, static_cast<Words4*>(to));
     }

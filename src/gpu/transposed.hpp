@@ -69,6 +69,7 @@ struct TransposedKernel {
             a.rows = t.load(&range->rows);
             a.padded_rows = t.load(&range->padded_rows);
         } else {
+            ask_ahead<threads, In>(t, p.x, p.x_stride, p.features, p.rows);
             const Span span = find_span<threads>(t, p, group, s.sums);
             a.begin = span.position;
             a.padded_begin = span.padded_begin;

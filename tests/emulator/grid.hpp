@@ -187,6 +187,7 @@ public:
     u32 load_fresh(const u32* from) { return *from; }
     void await_earlier() {}
     void admit_later() {}
+    void prefetch(const void*) {}
 
     static u32 max_u16x2(u32 a, u32 b) {
         const u32 low = (a & 0xFFFFu) > (b & 0xFFFFu) ? a & 0xFFFFu : b & 0xFFFFu;
