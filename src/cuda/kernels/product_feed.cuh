@@ -159,14 +159,15 @@ struct ExponentFeeder {
     }
 
     __device__ __forceinline__ void load(SlotExponents& exponents, ptx::Barrier* arrived) {
-        std::uint32_t* into = exponents.left + threadIdx.x % 32;
+        const int lane = static_cast<int>(threadIdx.x % 32);
         for (int row = 0; row < Config::left_tile && round % 2 == 0; row += 32) {
             const std::uint8_t* from = left + static_cast<std::int64_t>(row) * blocks + block;
             const int valid = row < rows ? blocks - block : 0;
+            std::uint32_t* into = exponents.left + left_place(row + lane);
             if (words)
-                ptx::copy_word(into + row, from, valid > 0);
+                ptx::copy_word(into, from, valid > 0);
             else
-                into[row] = bytes(from, valid);
+                *into = bytes(from, valid);
         }
         words ? ptx::copy_words_arrive(arrived) : ptx::barrier_arrive(arrived);
         ++round;

@@ -13,7 +13,8 @@ namespace octet::cuda {
 template <class Config>
 struct Multiplier {
     ProductStorage<Config>& storage;
-    int half;  // which 64 left rows of the tile
+    int half;            // which 64 left rows of the tile
+    bool single_factor;  // mx: no left exponent is over 134
     OutputStager<typename Config::OutputLayout, Config::right_tile, Config::scaled_rows> output;
     RingPosition<Config::slots> position{};
     TaskReader<Config> tasks{storage};
@@ -87,10 +88,13 @@ struct Multiplier {
     __device__ __forceinline__ void take_turn() const { ptx::named_sync(2 + half, 256); }
     __device__ __forceinline__ void pass_turn() const { ptx::named_arrive(3 - half, 256); }
 
+    __device__ __forceinline__ static std::uint64_t descriptor(std::uint32_t low) {
+        return std::uint64_t{descriptor_upper} << 32 | low;
+    }
+
     // The first `Steps` of the slot's four instructions; whole, because the compiler serializes products in branches.
     template <int Width, bool Accumulate, int Steps>
     __device__ __forceinline__ void multiply_steps(float (&acc)[Width / 2], Place place) const {
-        const auto descriptor = [](std::uint32_t low) { return std::uint64_t{descriptor_upper} << 32 | low; };
         if constexpr (Accumulate) ptx::wgmma_hold(acc);
         ptx::wgmma_fence();
         // Lines of 128 bytes; a panel is 64 of them, too.
@@ -122,43 +126,49 @@ struct Multiplier {
                                                    int block) const {
         if constexpr (Accumulate) ptx::wgmma_hold(acc);
         ptx::wgmma_fence();
-        const std::uint64_t right = k_major_descriptor(storage.right[position.slot]) + block * (64 / 16);
-        ptx::wgmma_bf16<Width, Accumulate>(acc, left, right);
-        ptx::wgmma_bf16<Width, true>(acc, left + 4, right + 32 / 16);
+        const std::uint32_t b = right + block * (64 / 16);
+        ptx::wgmma_bf16<Width, Accumulate>(acc, left, descriptor(b));
+        ptx::wgmma_bf16<Width, true>(acc, left + 4, descriptor(b + 32 / 16));
         ptx::wgmma_commit();
         ptx::wgmma_hold(acc);
     }
 
-    // mx: one tile's products; returns the next task. A block is decoded while the products of the one before run.
+    // mx: one tile's products; returns the next task. A slot is decoded, but for the factors, while the products of the
+    // one before run: what stands between the wait for a block's products and the next block's is waited for.
     // NOTES: without a branch around any product, or ptxas waits for each of them (C7513).
-    template <int Width>
+    template <int Width, bool single>
     __device__ __forceinline__ ProductTask multiply_decoded(float (&acc)[Width / 2], const ProductTask& task) {
         LeftDecoder<Config> decoder(half);
-        std::uint32_t first[8], second[8];  // blocks of a slot
+        typename LeftDecoder<Config>::Block taken[2];  // of the slot
+        std::uint32_t first[8], second[8];             // the same as operands
         const auto read_slot = [&](int round) {
             await_slot(task, round);
             decoder.read_rows(storage.left[position.slot]);
             decoder.read_exponents(storage.scales[position.slot].left, round);
             if (Config::reduction != Reduction::along_k && !has_second_block(task, round)) decoder.keep_first();
+            taken[0] = decoder.template take<0, single>();
+            taken[1] = decoder.template take<1, single>();
+            // The slot came long ago; but with a loop here ptxas does not move the above behind the wait for products.
+            ptx::barrier_wait(&storage.tiles_arrived[position.slot], position.phase);
         };
         read_slot(0);
-        decoder.template decode<0>(first);
+        decoder.template decode<single>(taken[0], first);
         multiply_block<Width, false>(acc, first, 0);
         const ProductTask next = tasks.next();
-        decoder.template decode<1>(second);
+        decoder.template decode<single>(taken[1], second);
         multiply_block<Width, true>(acc, second, 1);
         for (int round = 1; round < task.blocks; ++round) {
             const int previous = position.slot;
-            position.advance();
+            advance();
             read_slot(round);
             ptx::wgmma_wait<1>();
             ptx::wgmma_hold(first);
-            decoder.template decode<0>(first);
+            decoder.template decode<single>(taken[0], first);
             multiply_block<Width, true>(acc, first, 0);
             ptx::wgmma_wait<1>();
             ptx::wgmma_hold(second);
             release(previous);
-            decoder.template decode<1>(second);
+            decoder.template decode<single>(taken[1], second);
             multiply_block<Width, true>(acc, second, 1);
         }
         ptx::wgmma_wait<0>();
@@ -166,7 +176,12 @@ struct Multiplier {
         ptx::wgmma_hold(second);
         ptx::wgmma_hold(acc);
         release(position.slot);
-        position.advance();
+        advance();
+        if constexpr (single) {
+            const bool nan[2] = {decoder.row_is_nan(0), decoder.row_is_nan(1)};
+#pragma unroll
+            for (int i = 0; i < Width / 2; ++i) acc[i] = nan[i / 2 % 2] ? __int_as_float(0x7FC0'0000) : acc[i];
+        }
         return next;
     }
 
@@ -314,13 +329,27 @@ struct Multiplier {
         return next;
     }
 
+    // Known to be uniform over the warp, what the loop over a tile's slots counts with stays in uniform registers;
+    // otherwise descriptors are moved there before every product.
+    __device__ __forceinline__ ProductTask made_uniform(ProductTask task) {
+        const auto uniform = [](auto& value) { value = __shfl_sync(~0u, value, 0); };
+        uniform(task.blocks);
+        uniform(task.reduce_length);
+        uniform(position.slot);
+        uniform(position.phase);
+        uniform(left);
+        uniform(right);
+        return task;
+    }
+
     // One tile; returns the next task, read while the first products run.
     template <int Width>
-    __device__ __forceinline__ ProductTask tile(const ProductTask& task) {
+    __device__ __forceinline__ ProductTask tile(const ProductTask& given) {
+        const ProductTask task = made_uniform(given);
         float acc[Width / 2];
         ProductTask next;
         if constexpr (Config::decoded) {
-            next = multiply_decoded<Width>(acc, task);
+            next = single_factor ? multiply_decoded<Width, true>(acc, task) : multiply_decoded<Width, false>(acc, task);
         } else if constexpr (Config::accumulation == Accumulation::fast) {
             await_slot(task, 0);
             multiply_slot<Width, false>(acc, task, 0);
@@ -349,7 +378,8 @@ struct Multiplier {
 
     // Columns `column` and on of one tile, all its rows; otherwise as tile().
     template <int Width>
-    __device__ __forceinline__ ProductTask tile_columns(const ProductTask& task, int column) {
+    __device__ __forceinline__ ProductTask tile_columns(const ProductTask& given, int column) {
+        const ProductTask task = made_uniform(given);
         float acc[2][Width / 2] = {};
         const ProductTask next = tasks.next();
         for (int round = 0; round < task.blocks; ++round) {

@@ -107,6 +107,7 @@ struct ProductParameters {
     int scale_blocks;  // blocks: left_scales [scale_blocks, tokens] and right_scales [groups, ceil(left_extent / 128),
                        // scale_blocks] forward; [scale_blocks, left_extent] and [scale_blocks, right_extent] wgrad
     void* out;         // [tokens, left_extent] forward; [groups, right_extent, left_extent] wgrad
+    const std::uint32_t* large_exponents = nullptr;  // mx: [mx_lookers], not zero where a left exponent is over 134
 };
 
 // Where the scale of a left row lies. A lane of the tensor cores' layout owns rows r and r + 8 of 16: beside each
@@ -133,7 +134,7 @@ struct TokenSlotScales {
 
 // mx: the exponents of the left rows, four blocks of 32 from every other slot on.
 struct SlotExponents {
-    std::uint32_t left[128];
+    alignas(8) std::uint32_t left[128];
 };
 struct NoScales {};
 

@@ -64,7 +64,9 @@ __global__ void __maxnreg__(Config::registers)
         ptx::registers_grow<Config::multiply_registers>();
         // Uniform over the warp, and known to be: the descriptors then live in uniform registers.
         const int half = __shfl_sync(~0u, warp / 4 - 1, 0);
-        Multiplier<Config>{storage, half, {storage.output[half], storage.chunks[half]}}.run();
+        bool single_factor = false;
+        if constexpr (Config::decoded) single_factor = no_large_exponents(parameters.large_exponents);
+        Multiplier<Config>{storage, half, single_factor, {storage.output[half], storage.chunks[half]}}.run();
     }
 }
 

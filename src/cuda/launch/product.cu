@@ -102,11 +102,12 @@ bool mx_decodes_left(const WeightGradientProduct& p) { return p.n >= 2560; }
 
 std::size_t workspace_bytes(const TokenGroupedProduct& p) {
     if (p.recipe != ProductRecipe::mxfp8) return 0;
-    return static_cast<std::size_t>(p.m * p.k + (mx_decodes_left(p) ? p.e * p.n * p.k : 0)) * 2;
+    return static_cast<std::size_t>(p.m * p.k * 2 + (mx_decodes_left(p) ? p.e * p.n * p.k * 2 : mx_look_bytes));
 }
 std::size_t workspace_bytes(const WeightGradientProduct& p) {
     if (p.recipe != ProductRecipe::mxfp8) return 0;
-    return static_cast<std::size_t>(p.n * p.dy_padded + (mx_decodes_left(p) ? p.k * p.a_padded : 0)) * 2;
+    return static_cast<std::size_t>(p.n * p.dy_padded * 2 +
+                                    (mx_decodes_left(p) ? p.k * p.a_padded * 2 : mx_look_bytes));
 }
 
 const char* name(ProductKernel kernel) { return kernel == ProductKernel::hopper ? "hopper" : "generic"; }

@@ -5,6 +5,8 @@
 
 namespace octet::cuda {
 
+constexpr std::int64_t mx_look_bytes = 512;  // what is found in the exponents of an operand that no pass decodes
+
 void launch_fp8_token(const TokenGroupedProduct& product, const ProductPlan& plan, cudaStream_t stream);
 void launch_fp8_wgrad(const WeightGradientProduct& product, const ProductPlan& plan, cudaStream_t stream);
 void launch_e5m2_token(const TokenGroupedProduct& product, const ProductPlan& plan, cudaStream_t stream);

@@ -10,8 +10,9 @@
 
 namespace octet::cuda {
 
-// Where the left operand lies in the workspace, behind the right one.
-inline void* left_decoded(void* workspace, std::int64_t right_elements) {
+// The workspace: the decoded right operand, and behind it what was found in the left one's exponents, or the left
+// operand.
+inline void* behind_right(void* workspace, std::int64_t right_elements) {
     return static_cast<std::uint8_t*>(workspace) + right_elements * 2;
 }
 
@@ -25,15 +26,30 @@ inline CUtensorMap mx_decoded_map(const void* decoded, std::int64_t rows, std::i
         {"the workspace", decoded, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, 1, rows, columns, box_rows, 64});
 }
 
+static_assert(mx_look_bytes == mx_lookers * sizeof(std::uint32_t));
+
+// Exponents of the other operand, and where it is said whether one takes two factors.
+struct MxLook {
+    const void* exponents = nullptr;
+    std::int64_t bytes = 0;
+    void* large = nullptr;
+};
+
 // e4m3 [rows, columns] to bf16.
 inline void decode_rows(const void* data, const void* exponents, void* decoded, std::int64_t rows, std::int64_t columns,
-                        cudaStream_t stream) {
+                        cudaStream_t stream, const MxLook& look = {}) {
     const std::int64_t units = rows * columns / 16;
     constexpr std::int64_t block_units = mx_rows_threads / 2 * mx_rows_each;
-    const MxRows work = {static_cast<const std::uint8_t*>(data), static_cast<const std::uint8_t*>(exponents),
-                         static_cast<std::uint8_t*>(decoded), units, static_cast<int>(columns / 16)};
-    decode_mx_rows<<<static_cast<unsigned>((units + block_units - 1) / block_units), mx_rows_threads, 0, stream>>>(
-        work);
+    const MxRows work = {static_cast<const std::uint8_t*>(data),
+                         static_cast<const std::uint8_t*>(exponents),
+                         static_cast<std::uint8_t*>(decoded),
+                         units,
+                         static_cast<int>(columns / 16),
+                         static_cast<const std::uint8_t*>(look.exponents),
+                         look.bytes,
+                         static_cast<std::uint32_t*>(look.large)};
+    const std::int64_t blocks = std::max<std::int64_t>((units + block_units - 1) / block_units, mx_lookers);
+    decode_mx_rows<<<static_cast<unsigned>(blocks), mx_rows_threads, 0, stream>>>(work);
     check_cuda(cudaGetLastError(), "launch of decode_mx_rows");
 }
 

@@ -6,7 +6,7 @@ namespace {
 
 template <Output output>
 void launch_wgrad(const WeightGradientProduct& p, const ProductPlan& plan, cudaStream_t stream) {
-    const void* a = left_decoded(p.workspace, p.n * p.dy_padded);
+    const void* a = behind_right(p.workspace, p.n * p.dy_padded);
     const ProductMaps maps = {mx_decoded_map(a, p.k, p.a_padded, 128),
                               mx_decoded_map(p.workspace, p.n, p.dy_padded, 32),
                               mx_decoded_map(p.workspace, p.n, p.dy_padded, plan.right_tile / 2),
@@ -18,7 +18,8 @@ void launch_wgrad(const WeightGradientProduct& p, const ProductPlan& plan, cudaS
 }  // namespace
 
 void launch_mx_decoded_wgrad(const WeightGradientProduct& p, const ProductPlan& plan, cudaStream_t stream) {
-    decode_rows(p.a, p.a_scale, left_decoded(p.workspace, p.n * p.dy_padded), p.k, p.a_padded, stream);
+    decode_rows(p.dy, p.dy_scale, p.workspace, p.n, p.dy_padded, stream);
+    decode_rows(p.a, p.a_scale, behind_right(p.workspace, p.n * p.dy_padded), p.k, p.a_padded, stream);
     launch_output(p, plan, [&]<Output output>() { launch_wgrad<output>(p, plan, stream); });
 }
 

@@ -10,14 +10,17 @@ void launch_wgrad(const WeightGradientProduct& p, const ProductPlan& plan, cudaS
                               mx_decoded_map(p.workspace, p.n, p.dy_padded, 32),
                               mx_decoded_map(p.workspace, p.n, p.dy_padded, plan.right_tile / 2),
                               make_output_map(p.output, p.dw, p.e, p.n, p.k)};
+    void* large = behind_right(p.workspace, p.n * p.dy_padded);
+    decode_rows(p.dy, p.dy_scale, p.workspace, p.n, p.dy_padded, stream, {p.a_scale, p.k * (p.a_padded / 32), large});
+    ProductParameters parameters = parameters_of(p, plan);
+    parameters.large_exponents = static_cast<const std::uint32_t*>(large);
     launch_product<Element::mx, Reduction::along_padded_tokens, output, Accumulation::fast>(
-        maps, parameters_of(p, plan), plan, most_tiles(p, plan), stream);
+        maps, parameters, plan, most_tiles(p, plan), stream);
 }
 
 }  // namespace
 
 void launch_mx_wgrad(const WeightGradientProduct& p, const ProductPlan& plan, cudaStream_t stream) {
-    decode_rows(p.dy, p.dy_scale, p.workspace, p.n, p.dy_padded, stream);
     if (mx_decodes_left(p)) return launch_mx_decoded_wgrad(p, plan, stream);
     launch_output(p, plan, [&]<Output output>() { launch_wgrad<output>(p, plan, stream); });
 }
