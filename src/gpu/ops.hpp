@@ -2,15 +2,13 @@
 //
 //     runner.tuning()                               -> const QuantizerTuning&
 //     runner.workspace(bytes)                       -> device memory that lives until the call's kernels are done
-//     runner.clear(memory, bytes)                   sets them to zero before the kernels that are launched next
 //     runner.template resident<Kernel>()            -> blocks of the kernel that run at once
 //     runner.template launch<Kernel>(blocks, params)
 //     runner.template launch_next<Kernel>(blocks, params)       may begin before the call's last kernel has ended, and
 //                                                               waits for it itself (await_earlier)
 //     runner.template launch_together<Kernel>(blocks, params)   all blocks at once: they wait for each other
-//     runner.may_wait()                             -> whether columns may be made later: the second half of a cast
-//     both
-//                                                      ways, or all of a cast along tokens
+//     runner.may_wait()                             -> whether columns may be made later: a cast's second half, or all
+//                                                      of a cast along tokens
 //     runner.visit()                                -> which of two visits of weights the call is
 //     runner.template launch_later<Kernel>(blocks, params)      once the caller asks for it
 //
@@ -241,10 +239,7 @@ void launch_tiles(Runner& runner, TileParams p) {
                                        ? pair_workspace(p.groups, tiling.column_tiles, p.columns_in_all, p.rows)
                                        : columns_workspace(p.groups, tiling.column_tiles, p.columns_in_all);
         place_plan(runner, p, size);
-        if (few)
-            runner.clear(p.plan.ticket, size.cleared_bytes());
-        else
-            launch_plan(runner, p);
+        if (!few) launch_plan(runner, p);
         runner.template launch_together<Kernel>(blocks, p);
     } else {
         place_plan(runner, p, tiles_workspace(p.groups, row_tiles * tiling.column_tiles));

@@ -186,15 +186,15 @@ struct PlanKernel {
                                        p.tiling.padded(span.rows, i < p.groups)};
                 });
         }
-        clear(t, p);
+        clear<threads>(t, p);
     }
 
-    template <class Thread>
+    template <int of_block, class Thread>
     OCTET_GPU static void clear(Thread& t, const Params& p) {
-        const i64 every = static_cast<i64>(t.blocks()) * threads;
+        const i64 every = static_cast<i64>(t.blocks()) * of_block;
         auto* cleared = reinterpret_cast<Vec16*>(p.plan.ticket);
         OCTET_ROLLED
-        for (i64 i = static_cast<i64>(t.block()) * threads + t.thread(); i < p.cleared; i += every)
+        for (i64 i = static_cast<i64>(t.block()) * of_block + t.thread(); i < p.cleared; i += every)
             t.store(cleared + i, Vec16{{0, 0, 0, 0}});
     }
 

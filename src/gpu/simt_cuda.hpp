@@ -1,7 +1,10 @@
 // The CUDA side of simt.hpp.
 #pragma once
 
+#include <cooperative_groups.h>
+
 #include <type_traits>
+#include <utility>
 
 #include "gpu/simt.hpp"
 
@@ -124,6 +127,13 @@ struct CudaThread {
     OCTET_GPU static void wait(const u32* counter, u32 count) {
         while (load_fresh(counter) < count) {
         }
+    }
+
+    // ---- across all blocks of a launch that runs them together: a barrier in two parts. What a block stored before it
+    // arrived is there for those who have awaited all.
+    OCTET_GPU static u32 arrive_everywhere() { return cooperative_groups::this_grid().barrier_arrive(); }
+    OCTET_GPU static void await_everywhere(u32 arrival) {
+        cooperative_groups::this_grid().barrier_wait(std::move(arrival));
     }
 
     // ---- across the kernels of one call, where the launch lets them overlap

@@ -4,6 +4,8 @@
 
 #include "gpu/simt.hpp"
 
+extern "C" __device__ void __ockl_grid_sync();  // NOLINT(bugprone-reserved-identifier): of ROCm's device library
+
 namespace octet::simt {
 
 struct HipThread {
@@ -92,6 +94,10 @@ struct HipThread {
     OCTET_GPU static void wait(const u32* counter, u32 count) {
         while (load_fresh(counter) < count) __builtin_amdgcn_s_sleep(1);
     }
+
+    // ---- across all blocks of a launch that runs them together
+    OCTET_GPU static u32 arrive_everywhere() { return 0; }
+    OCTET_GPU static void await_everywhere(u32) { __ockl_grid_sync(); }
 
     // ---- across the kernels of one call: a stream's kernels follow each other
     OCTET_GPU static void await_earlier() {}

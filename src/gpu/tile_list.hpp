@@ -165,7 +165,7 @@ struct TileListKernel {
             t.admit_later();
             PlanKernel::for_spans<threads>(t, p, s.plan,
                                            [&](i64 i, const Span& span) { t.store_shared(&s.span[i], span); });
-            PlanKernel::clear(t, p);
+            PlanKernel::clear<threads>(t, p);
             t.barrier();
         } else {
             t.await_earlier();

@@ -117,9 +117,16 @@ private:
     template <class Thread>
     OCTET_GPU static void run_together(Thread& t, const Params& p, Shared& s) {
         static_assert(slots == 3, "which is what the order below is for");
-        if (p.groups + 2 <= few_spans)
+        // With few groups there was no kernel before this one: maxima and counters are cleared here, while others do so
+        // and the first tiles are on their way.
+        const bool few = p.groups + 2 <= few_spans;
+        u32 arrival = 0;
+        if (few) {
+            PlanKernel::clear<threads>(t, p);
+            arrival = t.arrive_everywhere();
             PlanKernel::for_spans<threads>(t, p, s.plan,
                                            [&](i64 i, const Span& span) { t.store_shared(&s.span[i], span); });
+        }
         t.barrier();
         work_out(t, p, s, 0);
         t.barrier();
@@ -129,6 +136,7 @@ private:
         find_peaks(t, s, 0);
         u32* amax = amax_of(t, s, 0);
         t.barrier();
+        if (few) t.await_everywhere(arrival);
         t.await_answer(hand_in(t, s, 0, amax));
         t.barrier();
         count_in(t, s, 0);

@@ -66,6 +66,7 @@ struct Lane {
 
 struct Block {
     u32 index = 0, grid_blocks = 0;
+    u32* arrived = nullptr;  // blocks, at the barrier of all
     int threads = 0, width = 32;
     u32 time = 1;
     std::vector<u32> warp_time;
@@ -185,6 +186,15 @@ public:
         pause_as(State::waiting);
     }
     u32 load_fresh(const u32* from) { return *from; }
+    u32 arrive_everywhere() {
+        barrier();
+        if (lane_.thread == 0) ++*block_.arrived;
+        return 0;
+    }
+    void await_everywhere(u32) {
+        wait(block_.arrived, block_.grid_blocks);
+        barrier();
+    }
     void await_earlier() {}
     void admit_later() {}
     void prefetch(const void*) {}
@@ -392,12 +402,14 @@ void launch(i64 blocks, const typename Kernel::Params& params, int width, int to
     using Shared = typename Kernel::Shared;
     static thread_local std::deque<Block> pool;  // stacks are dear; they are kept
     if (pool.size() < static_cast<std::size_t>(together)) pool.resize(static_cast<std::size_t>(together));
+    u32 arrived = 0;
     for (i64 start = 0; start < blocks; start += together) {
         const i64 count = std::min<i64>(together, blocks - start);
         for (i64 b = 0; b < count; ++b) {
             Block& block = pool[static_cast<std::size_t>(b)];
             block.index = static_cast<u32>(start + b);
             block.grid_blocks = static_cast<u32>(blocks);
+            block.arrived = &arrived;
             block.threads = Kernel::threads;
             block.width = width;
             block.time = 1;

@@ -26,7 +26,6 @@ public:
         std::memset(at, 0xCD, room);  // what a kernel must set itself
         return visited_ = std::align(256, static_cast<std::size_t>(bytes), at, room);
     }
-    void clear(void* memory, std::int64_t bytes) { std::memset(memory, 0, static_cast<std::size_t>(bytes)); }
     template <class Kernel>
     std::int64_t resident() {
         return blocks_;

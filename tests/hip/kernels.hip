@@ -8,7 +8,6 @@ namespace octet::gpu {
 struct Runner {
     const QuantizerTuning& tuning() const;
     void* workspace(std::int64_t bytes);
-    void clear(void* memory, std::int64_t bytes);
     template <class Kernel>
     std::int64_t resident() {
         return 1;

@@ -38,10 +38,6 @@ public:
         return own_;
     }
 
-    void clear(void* memory, std::int64_t bytes) {
-        checked(cudaMemsetAsync(memory, 0, static_cast<std::size_t>(bytes), stream_), "cudaMemsetAsync");
-    }
-
     template <class Kernel>
     std::int64_t resident() {
         static std::array<std::atomic<int>, 64> known{};  // blocks a multiprocessor, by device
