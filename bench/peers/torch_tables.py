@@ -7,9 +7,9 @@ import os
 import sys
 
 MODES = {"bf16": "experts by `torch._grouped_mm`, bf16", "torchao": "the three products by torchao, fp8_rowwise",
-         "octet": "the three products by `octet.grouped_mm`, fp8_rowwise", "octet_blockwise": "the same, fp8_blockwise",
+         "octet": "the three products by `octet.grouped_mm`, fp8_rowwise", "octet_blockwise": "the three products by `octet.grouped_mm`, fp8_blockwise",
          "octet_moe": "`octet.MoE`, fp8_rowwise", "octet_moe_blockwise": "`octet.MoE`, fp8_blockwise"}
-SHORT = {"bf16": "bf16", "torchao": "torchao", "octet": "products swapped", "octet_blockwise": "the same, blockwise",
+SHORT = {"bf16": "bf16", "torchao": "torchao", "octet": "products swapped", "octet_blockwise": "products swapped, blockwise",
          "octet_moe": "`octet.MoE`", "octet_moe_blockwise": "`octet.MoE`, blockwise"}
 PARTS = {"expert products": "expert products", "casts": "casts", "moves and SwiGLU": "moving rows, SwiGLU, sums over experts",
          "dense products": "dense products: head, attention's projections, shared experts", "optimizer": "AdamW",
