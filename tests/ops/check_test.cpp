@@ -219,6 +219,17 @@ TEST_F(BadInput, DualTensorsThatDoNotMatch) {
     refused([&] { quantize_columns_dual(x, single, groups(), alignment, {}, columns(), columns()); }, {"bf16", "f32"});
 }
 
+TEST_F(BadInput, VisitsForTheOtherOrientation) {
+    const QuantizedView k_last = along_k(), n_last{output(Format::e4m3, {2, 5, 3}), output(Format::f32, {2, 5}), {}};
+    refused([&] { quantize_weights(w, {}, k_last, n_last, {.visit = WeightVisit::first}); },
+            {"first of two visits", "along_n"});
+    refused([&] { quantize_weights(w, {}, k_last, {}, {.visit = WeightVisit::second}); },
+            {"second of two visits", "along_k"});
+    quantize_weights(w, {}, k_last, {}, {.visit = WeightVisit::first});
+    quantize_weights(w, {}, {}, n_last, {.visit = WeightVisit::second});
+    EXPECT_GT(*static_cast<const float*>(n_last.scale.data), 0.0f);  // the arena's bytes are a negative number
+}
+
 TEST_F(BadInput, Layouts) {
     const TensorView padded = output(Format::bf16, {11, k});
     refused([&] { pad_groups(x, groups(), alignment, padded, nullptr); }, {"11 rows", "at least 12"});
