@@ -68,6 +68,9 @@ class GroupedLinear:
     def weights_changed(self):
         call("octet_grouped_linear_weights_changed", self.linear.pointer)
 
+    def arrange_casts(self, beside):
+        call("octet_grouped_linear_arrange_casts", self.linear.pointer, beside.encode())
+
     def forward(self):
         self.use_stream()
         call("octet_grouped_linear_forward", self.linear.pointer, self.a.pointer, self.groups.pointer, self.y.pointer,

@@ -1,11 +1,13 @@
 """Whether a step of GroupedLinear, whose casts may run in halves beside its products, gives the bits of the same quantizers and
-products called one after the other; again and again, and in a CUDA graph that is replayed with other groups and weights.
+products called one after the other; again and again, in a CUDA graph that is replayed with other groups and weights, and under every
+arrangement of the casts.
 
     OCTET_LIBRARY=liboctet.so python3 step_check.py"""
 import sys
 
 import torch
 
+import arrangements
 import compare
 import octet_cuda
 
@@ -77,7 +79,13 @@ def check(shape, precision):
         graph.replay()
         torch.cuda.synchronize()
         expect(f"graph, {split}, round {i}")
-    print(f"{shape} {precision}: {2 * len(rounds) - failures} of {2 * len(rounds)} the same", flush=True)
+    for i, arrangement in enumerate(arrangements.ARRANGEMENTS):
+        fill("uneven", i)
+        linear.arrange_casts(arrangement)
+        step()
+        expect(f"casts beside products: {arrangement}")
+    steps = 2 * len(rounds) + len(arrangements.ARRANGEMENTS)
+    print(f"{shape} {precision}: {steps - failures} of {steps} the same", flush=True)
     return failures
 
 

@@ -13,7 +13,9 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
 
 #include "octet/device.hpp"
 #include "octet/groups.hpp"
@@ -100,6 +102,8 @@ struct CastsBeside {
 };
 CastsBeside casts_beside(const Recipe& recipe, const StepChoice& choice, const LinearShape& shape, std::int64_t tokens,
                          WeightCasts casts, Device device);
+std::string to_string(const CastsBeside& beside);  // "A and forward, W and wgrad", or "none"
+CastsBeside parse_casts_beside(std::string_view text);
 
 // What forward leaves for backward. Where the weight gradient is made in 8 bits that is A along tokens, and A itself
 // may go. Otherwise it is A itself, borrowed: it must stay as it is until backward.
@@ -147,6 +151,8 @@ public:
     bool borrows_activation() const { return !wgrad_in_8_bits(); }
     // To be called whenever the elements of w have changed.
     void weights_changed();
+    // Which casts are made in halves from now on, instead of those that the cost model names: to time them, or to test.
+    void arrange_casts(const CastsBeside& beside) { arranged_ = beside; }
 
     // a [M, K] and y [M, N], bf16 or f32. `kept` is null where no backward will follow.
     void forward(ConstTensorView a, Groups groups, TensorView y, LinearKept* kept, LinearWorkspace& workspace,
@@ -169,6 +175,7 @@ private:
     QuantizeOptions options_for(Format format) const;
     bool wgrad_in_8_bits() const { return recipe_.quantizes() && recipe_.wgrad == WgradPrecision::fp8; }
     StepChoice choice(std::int64_t tokens, Format activations) const;
+    CastsBeside beside(const StepChoice& now, std::int64_t tokens, bool casts_weights) const;
     void cache_weights(bool along_k, bool along_n, ReusedTensor& scratch, const Execution& on);
     void cast_tokens(ConstTensorView x, Groups groups, std::int64_t alignment, const QuantizeOptions& options,
                      QuantizedView rows, QuantizedView columns, LinearWorkspace& workspace, const Execution& on);
@@ -176,6 +183,7 @@ private:
 
     LinearShape shape_;
     Recipe recipe_;
+    std::optional<CastsBeside> arranged_{};
     ConstTensorView weights_{};
     std::int64_t weights_version_ = 0;
     bool along_k_cached_ = false, along_n_cached_ = false, visited_ = false;

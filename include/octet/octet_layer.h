@@ -24,6 +24,11 @@ OCTET_API void octet_grouped_linear_destroy(octet_grouped_linear* linear);
 OCTET_API octet_status octet_grouped_linear_bind_weights(octet_grouped_linear* linear, const octet_tensor* w);
 OCTET_API octet_status octet_grouped_linear_weights_changed(octet_grouped_linear* linear);
 
+/* Which casts are made in halves, the second beside a product, instead of those that the cost model names: "none", or
+ * some of "A and forward, W and forward, W and wgrad, dY and dgrad" (as `octet info --step` prints them). For timing;
+ * results do not depend on it. */
+OCTET_API octet_status octet_grouped_linear_arrange_casts(octet_grouped_linear* linear, const char* beside);
+
 /* Forward keeps what backward needs; with wgrad=bf16 and the recipe bf16 that is `a` itself, which must then stay as it
  * is until backward. backward: da and dw may be NULL; dw is overwritten, or with `accumulate` not 0 added to (f32). */
 OCTET_API octet_status octet_grouped_linear_forward(octet_grouped_linear* linear, const octet_tensor* a,

@@ -27,6 +27,12 @@ octet_status octet_grouped_linear_weights_changed(octet_grouped_linear* linear) 
     return guarded(__func__, [&] { checked(linear, "linear").linear.weights_changed(); });
 }
 
+octet_status octet_grouped_linear_arrange_casts(octet_grouped_linear* linear, const char* beside) {
+    return guarded(__func__, [&] {
+        checked(linear, "linear").linear.arrange_casts(parse_casts_beside(checked_text(beside, "beside")));
+    });
+}
+
 octet_status octet_grouped_linear_forward(octet_grouped_linear* linear, const octet_tensor* a,
                                           const octet_groups* groups, octet_tensor* y, const octet_execution* on) {
     return guarded(__func__, [&] {

@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <iterator>
 #include <utility>
 #include <vector>
+
+#include "octet/error.hpp"
 
 namespace octet {
 
@@ -90,6 +93,13 @@ double beside_us(const StepRates& rates, double elements, double product_us) {
     const double bytes = 3 * elements, hidden = std::min(bytes, rates.beside_gbps * 1e3 * product_us);
     return us_of_bytes(rates.beside_cost * hidden + bytes - hidden, rates.copy_gbps * rates.columns_by_peaks);
 }
+
+constexpr std::pair<std::string_view, CastsBeside> casts_by_name[] = {
+    {"A and forward", {.activations = true}},
+    {"W and forward", {.weights = Beside::forward}},
+    {"W and wgrad", {.weights = Beside::wgrad}},
+    {"dY and dgrad", {.gradients = true}},
+};
 
 // Those that a recipe leaves open, 8 bits first.
 std::vector<ProductPrecision> allowed(ProductPrecision asked, bool may_choose) {
@@ -239,6 +249,38 @@ std::string to_string(const StepChoice& choice) {
            text("wgrad", name(choice.wgrad));
 }
 
+std::string to_string(const CastsBeside& beside) {
+    std::string text;
+    for (const auto& [name, with] : casts_by_name) {
+        const bool taken = (with.activations && beside.activations) || (with.gradients && beside.gradients) ||
+                           (with.weights != Beside::nothing && with.weights == beside.weights);
+        if (taken) text += (text.empty() ? "" : ", ") + std::string(name);
+    }
+    return text.empty() ? "none" : text;
+}
+
+CastsBeside parse_casts_beside(std::string_view text) {
+    CastsBeside beside{};
+    std::string_view rest = text;
+    for (bool more = text != "none"; more;) {
+        const std::size_t comma = rest.find(", ");
+        const std::string_view name = rest.substr(0, comma);
+        more = comma != std::string_view::npos;
+        if (more) rest.remove_prefix(comma + 2);
+        const auto* named = std::find_if(std::begin(casts_by_name), std::end(casts_by_name),
+                                         [&](const auto& cast) { return cast.first == name; });
+        require(named != std::end(casts_by_name), "'", name, "' is no cast beside a product in '", text,
+                "'; expected none, or some of: A and forward, W and forward, W and wgrad, dY and dgrad");
+        const CastsBeside& with = named->second;
+        require(with.weights == Beside::nothing || beside.weights == Beside::nothing, "'", text,
+                "' has the weights beside two products, expected one");
+        beside.activations = beside.activations || with.activations;
+        beside.gradients = beside.gradients || with.gradients;
+        if (with.weights != Beside::nothing) beside.weights = with.weights;
+    }
+    return beside;
+}
+
 std::string explain_step(const StepRates& rates, const Recipe& recipe, const LinearShape& shape, std::int64_t tokens) {
     const StepChoice chosen = choose_step(&rates, recipe, shape, tokens, Format::bf16);
     char line[256];
@@ -254,14 +296,8 @@ std::string explain_step(const StepRates& rates, const Recipe& recipe, const Lin
                           cost.forward, cost.dgrad, cost.wgrad, cost.total(), choice == chosen ? "  <- chosen" : "");
             text += line;
         }
-    const CastsBeside beside = casts_beside(&rates, recipe, chosen, shape, tokens, casts_of(recipe));
-    std::string names;
-    for (const auto& [taken, name] : {std::pair{beside.activations, "A and forward"},
-                                      {beside.weights == Beside::forward, "W and forward"},
-                                      {beside.weights == Beside::wgrad, "W and wgrad"},
-                                      {beside.gradients, "dY and dgrad"}})
-        if (taken) names += (names.empty() ? "" : ", ") + std::string(name);
-    return text + "second half of a cast beside a product: " + (names.empty() ? "none" : names) + "\n";
+    return text + "second half of a cast beside a product: " +
+           to_string(casts_beside(&rates, recipe, chosen, shape, tokens, casts_of(recipe))) + "\n";
 }
 
 }  // namespace octet

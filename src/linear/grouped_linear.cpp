@@ -55,6 +55,15 @@ StepChoice GroupedLinear::choice(std::int64_t tokens, Format activations) const 
     return choose_step(recipe_, shape_, tokens, plain, weights_.device);
 }
 
+CastsBeside GroupedLinear::beside(const StepChoice& now, std::int64_t tokens, bool casts_weights) const {
+    if (!arranged_)
+        return casts_beside(recipe_, now, shape_, tokens, casts_weights ? WeightCasts::anywhere : WeightCasts::none,
+                            weights_.device);
+    CastsBeside asked = *arranged_;
+    if (!casts_weights) asked.weights = Beside::nothing;
+    return asked;
+}
+
 QuantizeOptions GroupedLinear::options_for(Format format) const {
     return {recipe_.scaling(), format, recipe_.scale_rounding, recipe_.mx_mode};
 }
@@ -132,13 +141,12 @@ void GroupedLinear::forward(ConstTensorView a, Groups groups, TensorView y, Line
     Execution cast_on = on, weights_on = on;
     // A cast that waits keeps its workspace: two of them need two.
     const bool casts_weights = !along_k_cached_ && !along_n_cached_ && on.workspace == nullptr && recipe_.quantizes() &&
-                               keeps_maxima(weights_, options_for(recipe_.format));
-    const CastsBeside beside =
-        casts_beside(recipe_, now, shape_, tokens, casts_weights ? WeightCasts::anywhere : WeightCasts::none, a.device);
+                               (arranged_ || keeps_maxima(weights_, options_for(recipe_.format)));
+    const CastsBeside halves = beside(now, tokens, casts_weights);
     const bool cast_rows = now.forward == ProductPrecision::fp8;
-    if (beside.activations || !cast_rows) cast_on.later = &later;  // without rows nothing is for this product
-    if (beside.weights == Beside::forward) weights_on.later = &later;
-    const bool visits = kept != nullptr && beside.weights == Beside::wgrad;
+    if (halves.activations || !cast_rows) cast_on.later = &later;  // without rows nothing is for this product
+    if (halves.weights == Beside::forward) weights_on.later = &later;
+    const bool visits = kept != nullptr && halves.weights == Beside::wgrad;
     if (visits) weights_on.visit = WeightVisit::first;
     const bool along_n_before = along_n_cached_;
     Operand left(a), right(weights_);
@@ -212,9 +220,7 @@ void GroupedLinear::backward(ConstTensorView dy, Groups groups, const LinearKept
     const bool cast_columns = wants_dw && wgrad_in_8_bits();
     // The weights' second visit is beside wgrad, which then comes first.
     const bool visits = cast_rows && cast_columns && visited_ && !along_n_cached_ && on.workspace == nullptr;
-    if (wants_da && !visits &&
-        (!cast_rows || casts_beside(recipe_, now, shape_, tokens, WeightCasts::none, dy.device).gradients))
-        cast_on.later = &later;
+    if (wants_da && !visits && (!cast_rows || beside(now, tokens, false).gradients)) cast_on.later = &later;
     Operand rows(dy), columns(dy);
     if (cast_rows || cast_columns) {
         const QuantizeOptions options = options_for(recipe_.gradient_format);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "octet/octet.h"
+#include "octet/octet_layer.h"
 
 static int failures = 0;
 
@@ -285,6 +286,52 @@ static void products(void) {
     for (int i = 0; i < 7; ++i) octet_tensor_destroy(all[i]);
 }
 
+/* A layer's step, which is the same however its casts are arranged: values that are exact in e4m3. */
+static void grouped_linear(void) {
+    enum { M = 3, N = 2, K = 2, E = 2 };
+    float a[M][K] = {{1, 2}, {3, 4}, {5, 6}}, w[E][N][K] = {{{1, 0}, {0, 1}}, {{1, 1}, {2, 0}}};
+    float y[M][N], dy[M][N] = {{1, 0}, {0, 1}, {1, 1}}, da[M][K], dw[E][N][K];
+    const int32_t ends[E] = {2, 3};
+    octet_groups* groups = NULL;
+    OK(octet_groups_create(ends, E, OCTET_DEVICE_CPU, 0, &groups));
+    octet_tensor *ta = tensor(a, OCTET_F32, 2, M, K, 0), *tw = tensor(w, OCTET_F32, 3, E, N, K);
+    octet_tensor *ty = tensor(y, OCTET_F32, 2, M, N, 0), *tdy = tensor(dy, OCTET_F32, 2, M, N, 0);
+    octet_tensor *tda = tensor(da, OCTET_F32, 2, M, K, 0), *tdw = tensor(dw, OCTET_F32, 3, E, N, K);
+    octet_recipe* recipe = NULL;
+    octet_grouped_linear* linear = NULL;
+    OK(octet_recipe_parse("fp8_rowwise", &recipe));
+    OK(octet_grouped_linear_create(E, N, K, recipe, &linear));
+    REFUSED(octet_grouped_linear_forward(linear, ta, groups, ty, NULL), "bind_weights");
+    OK(octet_grouped_linear_bind_weights(linear, tw));
+    REFUSED(octet_grouped_linear_backward(linear, tdy, groups, tda, tdw, 0, NULL), "forward");
+    const char* arrangements[3] = {"none", "A and forward, W and forward, dY and dgrad", "W and wgrad"};
+    for (int i = 0; i < 3; ++i) {
+        int64_t casts = -1;
+        memset(y, 0xEE, sizeof y);
+        memset(da, 0xEE, sizeof da);
+        memset(dw, 0xEE, sizeof dw);
+        OK(octet_grouped_linear_arrange_casts(linear, arrangements[i]));
+        OK(octet_grouped_linear_weights_changed(linear));
+        OK(octet_grouped_linear_forward(linear, ta, groups, ty, NULL));
+        OK(octet_grouped_linear_backward(linear, tdy, groups, tda, tdw, 0, NULL));
+        CHECK(y[0][0] == 1 && y[1][1] == 4 && y[2][0] == 11 && y[2][1] == 10);
+        CHECK(da[0][0] == 1 && da[1][1] == 1 && da[2][0] == 3 && da[2][1] == 1);
+        CHECK(dw[0][0][0] == 1 && dw[0][1][1] == 4 && dw[1][0][0] == 5 && dw[1][1][1] == 6);
+        OK(octet_grouped_linear_report(linear, NULL, NULL, NULL, &casts));
+        CHECK(casts == i + 1 + (i == 2)); /* along K and along N apart in the last one */
+    }
+    OK(octet_grouped_linear_backward(linear, tdy, groups, NULL, tdw, 1, NULL));
+    CHECK(dw[1][0][0] == 10);
+    REFUSED(octet_grouped_linear_arrange_casts(linear, "W and dgrad"), "W and dgrad");
+    REFUSED(octet_grouped_linear_arrange_casts(linear, NULL), "beside is NULL");
+    REFUSED(octet_grouped_linear_arrange_casts(NULL, "none"), "linear is NULL");
+    octet_grouped_linear_destroy(linear);
+    octet_recipe_destroy(recipe);
+    octet_groups_destroy(groups);
+    octet_tensor* all[6] = {ta, tw, ty, tdy, tda, tdw};
+    for (int i = 0; i < 6; ++i) octet_tensor_destroy(all[i]);
+}
+
 static void devices(void) {
     int32_t count = -1;
     char text[256];
@@ -340,6 +387,7 @@ int main(void) {
     columns();
     weights();
     products();
+    grouped_linear();
     devices();
     handles();
     if (failures != 0)

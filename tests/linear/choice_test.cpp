@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "octet/error.hpp"
+
 namespace octet {
 namespace {
 
@@ -87,6 +89,18 @@ TEST(CastsBeside, WhereTheyPay) {
     EXPECT_EQ(beside(fast, 98304, 2816, 2048, 8, in_both), (CastsBeside{true, true, Beside::nothing}));
     EXPECT_EQ(beside("fp8_rowwise:accumulation=promoted", 98304, 1408, 2048, 64, in_both), CastsBeside{});
     EXPECT_EQ(casts_beside(nullptr, parse_recipe(fast), {}, {1, 8192, 5120}, 16640, anywhere), CastsBeside{});
+}
+
+TEST(CastsBeside, AreReadAsTheyAreWritten) {
+    for (const char* text : {"none", "A and forward", "W and wgrad", "A and forward, W and forward, dY and dgrad"})
+        EXPECT_EQ(to_string(parse_casts_beside(text)), text);
+    EXPECT_EQ(parse_casts_beside("dY and dgrad, A and forward"),
+              (CastsBeside{.activations = true, .gradients = true, .weights = Beside::nothing}));
+    for (const char* text :
+         {"A", "W and dgrad", "A and forward,dY and dgrad", "W and forward, W and wgrad", "A and forward, "}) {
+        SCOPED_TRACE(text);
+        EXPECT_THROW(parse_casts_beside(text), Error);
+    }
 }
 
 TEST(KeptAlignment, PacksCloserWhereGroupsAreSmall) {

@@ -2,6 +2,7 @@
 // keeps, what it casts, and what it refuses.
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <functional>
 #include <string>
 
@@ -89,6 +90,14 @@ TEST(GroupedLinear, GradientsAgreeWithCentralDifferences) {
 
 bool same_bits(const Tensor& x, const Tensor& y) {
     return x.bytes() == y.bytes() && std::memcmp(x.as<char>(), y.as<char>(), x.bytes()) == 0;
+}
+
+void poison(Tensor& x) { std::memset(x.as<char>(), 0xA5, x.bytes()); }
+
+Tensor copy_of(const Tensor& x) {
+    Tensor copy = make_poisoned(x.format(), x.extents());
+    std::memcpy(copy.as<char>(), x.as<char>(), x.bytes());
+    return copy;
 }
 
 // Each recipe is the sequence of operations that docs/design.md lists, bit for bit.
@@ -206,6 +215,84 @@ TEST(GroupedLinear, EveryMixOfPrecisionsAgreesWithTheReference) {
 }
 
 // Forward, then the activation is overwritten: backward must not have needed it.
+constexpr CastsBeside every_arrangement[] = {
+    {false, false, Beside::nothing}, {true, false, Beside::nothing},  {false, true, Beside::nothing},
+    {true, true, Beside::nothing},   {false, false, Beside::forward}, {true, true, Beside::forward},
+    {false, false, Beside::wgrad},   {true, false, Beside::wgrad},    {true, true, Beside::wgrad},
+};
+
+// The order of casts and products is the same on every device; the halves themselves are a GPU's.
+TEST(GroupedLinear, ArrangementsOfCastsGiveTheSameBits) {
+    for (const char* text : {"fp8_rowwise", "fp8_blockwise", "mxfp8", "fp8_rowwise:wgrad=bf16",
+                             "fp8_rowwise:dgrad=bf16", "fp8_rowwise:forward=bf16"}) {
+        SCOPED_TRACE(text);
+        const Recipe recipe = parse_recipe(text);
+        Random random(31);
+        Step step = make_step({3, 64, 96}, 70, {30, 30, 66}, Format::bf16, random);
+        GroupedLinear plain(step.shape, recipe);
+        run(plain, step);
+        const Tensor y = copy_of(step.y), da = copy_of(step.da), dw = copy_of(step.dw);
+        const bool both = recipe.forward != ProductPrecision::bf16 && recipe.dgrad != ProductPrecision::bf16 &&
+                          recipe.wgrad == WgradPrecision::fp8;
+        for (const CastsBeside& beside : every_arrangement) {
+            SCOPED_TRACE(to_string(beside));
+            GroupedLinear layer(step.shape, recipe);
+            layer.arrange_casts(beside);
+            for (const int casts :
+                 {both && beside.weights == Beside::wgrad ? 2 : 1, 0}) {  // the second step finds them
+                for (Tensor* out : {&step.y, &step.da, &step.dw}) poison(*out);
+                LinearKept kept;
+                LinearWorkspace workspace;
+                if (casts > 0) layer.bind_weights(step.w);
+                layer.reset_report();
+                layer.forward(step.a, step.groups(), step.y, &kept, workspace);
+                layer.backward(step.dy, step.groups(), kept, step.da, step.dw, Update::overwrite, workspace);
+                if (both) {
+                    EXPECT_EQ(layer.report().weight_casts, casts);
+                }
+                EXPECT_TRUE(same_bits(step.y, y));
+                EXPECT_TRUE(same_bits(step.da, da));
+                EXPECT_TRUE(same_bits(step.dw, dw));
+            }
+        }
+    }
+}
+
+// A product that is refused comes between the two halves of a cast: the second half counts as not made.
+TEST(GroupedLinear, ARefusedProductLeavesNoHalfCastWeightsBehind) {
+    Random random(32);
+    Step step = make_step({3, 64, 96}, 70, {30, 30, 66}, Format::bf16, random);
+    GroupedLinear plain(step.shape, Recipe::of(RecipeKind::fp8_rowwise));
+    run(plain, step);
+    const Tensor da = copy_of(step.da), dw = copy_of(step.dw);
+    const auto casts_after_refusal = [&](const CastsBeside& beside, bool in_forward) {
+        GroupedLinear layer(step.shape, Recipe::of(RecipeKind::fp8_rowwise));
+        layer.arrange_casts(beside);
+        LinearKept kept;
+        LinearWorkspace workspace;
+        layer.bind_weights(step.w);
+        Tensor no_output = make_poisoned(Format::e4m3, step.y.extents());
+        if (in_forward) {
+            EXPECT_THROW(layer.forward(step.a, step.groups(), no_output, &kept, workspace), Error);
+        }
+        layer.forward(step.a, step.groups(), step.y, &kept, workspace);
+        Tensor narrow = make_poisoned(Format::f32, {3, 64, 95});
+        if (!in_forward) {
+            EXPECT_THROW(layer.backward(step.dy, step.groups(), kept, step.da, narrow, Update::overwrite, workspace),
+                         Error);
+        }
+        poison(step.da);
+        poison(step.dw);
+        layer.backward(step.dy, step.groups(), kept, step.da, step.dw, Update::overwrite, workspace);
+        EXPECT_TRUE(same_bits(step.da, da));
+        EXPECT_TRUE(same_bits(step.dw, dw));
+        return layer.report().weight_casts;
+    };
+    EXPECT_EQ(casts_after_refusal({.weights = Beside::forward}, true), 2);
+    EXPECT_EQ(casts_after_refusal({.weights = Beside::wgrad}, false), 3);
+    EXPECT_EQ(casts_after_refusal({}, false), 1);
+}
+
 TEST(GroupedLinear, DoesNotReadTheActivationAgain) {
     Random random(24);
     Step step = make_step({2, 33, 40}, 50, {20, 50}, Format::bf16, random);
