@@ -87,13 +87,13 @@ std::string to_string(const StepChoice& choice);  // "forward fp8, dgrad fp8, wg
 StepChoice choose_step(const Recipe& recipe, const LinearShape& shape, std::int64_t tokens, Format plain,
                        Device device);
 
-// When a step casts its weights: not at all (they are cached); in forward, or both ways in two visits, as is better; or
-// along K in forward and along N in backward, because no second copy is kept between the two.
-enum class WeightCasts : std::uint8_t { none, anywhere, in_both };
+// When a step casts its weights: not at all (they are cached); both ways in forward; or along K in forward and along N
+// in backward, because no second copy is kept between the two.
+enum class WeightCasts : std::uint8_t { none, in_forward, in_both };
 
 // Which casts both ways of a step are made in halves, the second one beside a product (LaterCasts): activations beside
-// forward, gradients beside dgrad, weights beside forward or beside wgrad, which then comes before dgrad. By the same
-// cost model; results do not depend on it.
+// forward, gradients beside dgrad, weights beside forward or, where they are cast in both, beside wgrad, which then
+// comes before dgrad. By the same cost model; results do not depend on it.
 enum class Beside : std::uint8_t { nothing, forward, wgrad };
 struct CastsBeside {
     bool activations = false, gradients = false;
@@ -152,7 +152,7 @@ public:
     // To be called whenever the elements of w have changed.
     void weights_changed();
     // Which casts are made in halves from now on, instead of those that the cost model names: to time them, or to test.
-    void arrange_casts(const CastsBeside& beside) { arranged_ = beside; }
+    void arrange_casts(const CastsBeside& beside);
 
     // a [M, K] and y [M, N], bf16 or f32. `kept` is null where no backward will follow.
     void forward(ConstTensorView a, Groups groups, TensorView y, LinearKept* kept, LinearWorkspace& workspace,
@@ -186,9 +186,8 @@ private:
     std::optional<CastsBeside> arranged_{};
     ConstTensorView weights_{};
     std::int64_t weights_version_ = 0;
-    bool along_k_cached_ = false, along_n_cached_ = false, visited_ = false;
+    bool along_k_cached_ = false, along_n_cached_ = false;
     QuantizedTensor along_k_{}, along_n_{};
-    ReusedTensor visit_{};  // where the first of two visits of the weights left their maxima, if visited_
     LinearReport report_{};
 };
 

@@ -25,7 +25,7 @@ OCTET_API octet_status octet_grouped_linear_bind_weights(octet_grouped_linear* l
 OCTET_API octet_status octet_grouped_linear_weights_changed(octet_grouped_linear* linear);
 
 /* Which casts are made in halves, the second beside a product, instead of those that the cost model names: "none", or
- * some of "A and forward, W and forward, W and wgrad, dY and dgrad" (as `octet info --step` prints them). For timing;
+ * some of "A and forward, W and forward, dY and dgrad" (as `octet info --step` prints them). For timing;
  * results do not depend on it. */
 OCTET_API octet_status octet_grouped_linear_arrange_casts(octet_grouped_linear* linear, const char* beside);
 

@@ -22,11 +22,11 @@ const StepRates sm90_rates = {
     .rows = 0.93,
     .columns = 0.71,
     .pair = 0.62,
-    .pair_held = 0.69,
+    .pair_held = 0.71,
     .weights_along_k = 0.93,
     .weights_along_n = 0.78,
     .weights_both = 0.63,
-    .weights_both_held = 0.69,
+    .weights_both_held = 0.73,
     .held_bytes = 17.3e6,
     .rows_and_peaks = 0.92,
     .columns_by_peaks = 0.85,
@@ -130,7 +130,7 @@ struct Step {
 };
 
 WeightCasts casts_of(const Recipe& recipe) {
-    return recipe.weight_uses == 1 ? WeightCasts::anywhere : WeightCasts::none;
+    return recipe.weight_uses == 1 ? WeightCasts::in_forward : WeightCasts::none;
 }
 
 // What runs in 8 bits.
@@ -156,7 +156,7 @@ StepCost cost_of(const Step& step, const Eight& in8, WeightCasts casts, const Ca
     else if (casts == WeightCasts::in_both)
         cost.weight_casts = cast_us(rates, weights, in8.forward, false, of_weights) +
                             cast_us(rates, weights, false, in8.dgrad, of_weights);
-    else if (casts == WeightCasts::anywhere)
+    else if (casts == WeightCasts::in_forward)
         cost.weight_casts = cast_us(rates, weights, in8.forward, in8.dgrad, of_weights);
     const auto with = [&](double product, double elements) { return product + beside_us(rates, elements, product); };
     cost.forward = with(step.forward(in8.forward),
@@ -182,8 +182,8 @@ CastsBeside casts_beside(const StepRates* rates, const Recipe& recipe, const Ste
         // One product of backward comes first, and what is beside it is for the other.
         return (!b.activations || (in8.forward && in8.wgrad)) && (!b.gradients || (in8.dgrad && in8.wgrad)) &&
                (b.weights == Beside::nothing || weights) &&
-               (b.weights != Beside::forward || casts == WeightCasts::anywhere) &&
-               (b.weights != Beside::wgrad || (in8.wgrad && !b.gradients));
+               (b.weights != Beside::forward || casts == WeightCasts::in_forward) &&
+               (b.weights != Beside::wgrad || (casts == WeightCasts::in_both && in8.wgrad && !b.gradients));
     };
     CastsBeside best{};
     double least = cost_of(step, in8, casts, best).total();

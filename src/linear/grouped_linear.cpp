@@ -46,7 +46,7 @@ void GroupedLinear::bind_weights(ConstTensorView w) {
 
 void GroupedLinear::weights_changed() {
     ++weights_version_;
-    along_k_cached_ = along_n_cached_ = visited_ = false;
+    along_k_cached_ = along_n_cached_ = false;
 }
 
 StepChoice GroupedLinear::choice(std::int64_t tokens, Format activations) const {
@@ -55,9 +55,17 @@ StepChoice GroupedLinear::choice(std::int64_t tokens, Format activations) const 
     return choose_step(recipe_, shape_, tokens, plain, weights_.device);
 }
 
+void GroupedLinear::arrange_casts(const CastsBeside& beside) {
+    require(
+        beside.weights != Beside::wgrad,
+        "a grouped linear was asked to cast its weights beside wgrad; it keeps both casts from forward on, expected "
+        "beside forward or nothing");
+    arranged_ = beside;
+}
+
 CastsBeside GroupedLinear::beside(const StepChoice& now, std::int64_t tokens, bool casts_weights) const {
     if (!arranged_)
-        return casts_beside(recipe_, now, shape_, tokens, casts_weights ? WeightCasts::anywhere : WeightCasts::none,
+        return casts_beside(recipe_, now, shape_, tokens, casts_weights ? WeightCasts::in_forward : WeightCasts::none,
                             weights_.device);
     CastsBeside asked = *arranged_;
     if (!casts_weights) asked.weights = Beside::nothing;
@@ -146,8 +154,6 @@ void GroupedLinear::forward(ConstTensorView a, Groups groups, TensorView y, Line
     const bool cast_rows = now.forward == ProductPrecision::fp8;
     if (halves.activations || !cast_rows) cast_on.later = &later;  // without rows nothing is for this product
     if (halves.weights == Beside::forward) weights_on.later = &later;
-    const bool visits = kept != nullptr && halves.weights == Beside::wgrad;
-    if (visits) weights_on.visit = WeightVisit::first;
     const bool along_n_before = along_n_cached_;
     Operand left(a), right(weights_);
     const bool cast_columns = kept != nullptr && wgrad_in_8_bits();
@@ -155,13 +161,9 @@ void GroupedLinear::forward(ConstTensorView a, Groups groups, TensorView y, Line
         const QuantizeOptions options = options_for(recipe_.format);
         QuantizedView rows{}, columns{};
         if (cast_rows) {
-            const bool along_n = now.dgrad == ProductPrecision::fp8 && !along_n_cached_ && !visits && !visited_;
+            const bool along_n = now.dgrad == ProductPrecision::fp8 && !along_n_cached_;
             cache_weights(!along_k_cached_, along_n,
-                          visits                        ? visit_
-                          : weights_on.later != nullptr ? workspace.weight_scratch
-                                                        : workspace.scratch,
-                          weights_on);
-            visited_ = visited_ || visits;
+                          weights_on.later != nullptr ? workspace.weight_scratch : workspace.scratch, weights_on);
             rows = workspace.activation_rows.reshape_rows(options, tokens, shape_.in_features, a.device);
             left = workspace.activation_rows.operand();
             right = along_k_.operand();
@@ -218,16 +220,14 @@ void GroupedLinear::backward(ConstTensorView dy, Groups groups, const LinearKept
     Execution cast_on = on;
     const bool cast_rows = wants_da && now.dgrad == ProductPrecision::fp8;
     const bool cast_columns = wants_dw && wgrad_in_8_bits();
-    // The weights' second visit is beside wgrad, which then comes first.
-    const bool visits = cast_rows && cast_columns && visited_ && !along_n_cached_ && on.workspace == nullptr;
-    if (wants_da && !visits && (!cast_rows || beside(now, tokens, false).gradients)) cast_on.later = &later;
+    if (wants_da && (!cast_rows || beside(now, tokens, false).gradients)) cast_on.later = &later;
     Operand rows(dy), columns(dy);
     if (cast_rows || cast_columns) {
         const QuantizeOptions options = options_for(recipe_.gradient_format);
         QuantizedView rows_out{}, columns_out{};
         if (cast_rows) {
-            // There since forward, unless that was in bf16 or only visited them.
-            if (!visits) cache_weights(false, !along_n_cached_, workspace.scratch, on);
+            // There since forward, unless that was in bf16.
+            cache_weights(false, !along_n_cached_, workspace.scratch, on);
             rows_out = workspace.gradient_rows.reshape_rows(options, tokens, shape_.out_features, dy.device);
             rows = workspace.gradient_rows.operand();
         }
@@ -239,33 +239,18 @@ void GroupedLinear::backward(ConstTensorView dy, Groups groups, const LinearKept
         cast_tokens(dy, groups, alignment, options, rows_out, columns_out, workspace, cast_on);
         ++report_.gradient_casts;
     }
-    const auto input_gradient = [&] {
-        const Operand w = cast_rows ? along_n_.operand() : Operand(weights_);
-        grouped_dgrad(rows, w, groups, da, {Update::overwrite, recipe_.accumulation},
-                      with_workspace(on, workspace.scratch, dy.device, product_workspace_bytes(rows, w)));
-    };
-    const auto weight_gradient = [&] {
-        const Operand a = wgrad_in_8_bits() ? kept.columns_.operand() : Operand(kept.borrowed_);
-        grouped_wgrad(columns, a, groups, alignment, dw, {update, recipe_.accumulation},
-                      with_workspace(on, workspace.scratch, dy.device, wgrad_workspace_bytes(columns, a)));
-    };
-    if (visits) {
-        Execution second = on;
-        second.visit = WeightVisit::second;
-        second.later = &later;
-        cache_weights(false, true, visit_, second);
-        along_n_cached_ = false;  // until it is made
-        timed(report_.product_seconds, weight_gradient);
-        later.run(on.stream);
-        along_n_cached_ = true;
-        return timed(report_.product_seconds, input_gradient);
-    }
     timed(report_.product_seconds, [&] {
         if (wants_da) {
-            input_gradient();
+            const Operand w = cast_rows ? along_n_.operand() : Operand(weights_);
+            grouped_dgrad(rows, w, groups, da, {Update::overwrite, recipe_.accumulation},
+                          with_workspace(on, workspace.scratch, dy.device, product_workspace_bytes(rows, w)));
             later.run(on.stream);
         }
-        if (wants_dw) weight_gradient();
+        if (wants_dw) {
+            const Operand a = wgrad_in_8_bits() ? kept.columns_.operand() : Operand(kept.borrowed_);
+            grouped_wgrad(columns, a, groups, alignment, dw, {update, recipe_.accumulation},
+                          with_workspace(on, workspace.scratch, dy.device, wgrad_workspace_bytes(columns, a)));
+        }
     });
 }
 

@@ -73,22 +73,24 @@ TEST(CastsBeside, WhereTheyPay) {
         return casts_beside(&sm90_rates, parsed, choice, {e, n, k}, m, weights);
     };
     const char* fast = "fp8_rowwise:accumulation=fast";
-    constexpr WeightCasts anywhere = WeightCasts::anywhere, none = WeightCasts::none, in_both = WeightCasts::in_both;
-    EXPECT_EQ(beside(fast, 16640, 8192, 5120, 1, anywhere), (CastsBeside{true, true, Beside::forward}));
+    constexpr WeightCasts in_forward = WeightCasts::in_forward, none = WeightCasts::none,
+                          in_both = WeightCasts::in_both;
+    EXPECT_EQ(beside(fast, 16640, 8192, 5120, 1, in_forward), (CastsBeside{true, true, Beside::forward}));
     EXPECT_EQ(beside(fast, 16640, 8192, 5120, 1, none), (CastsBeside{true, true, Beside::nothing}));
-    EXPECT_EQ(beside(fast, 98304, 2816, 2048, 8, anywhere), (CastsBeside{true, true, Beside::forward}));
-    EXPECT_EQ(beside(fast, 16640, 8192, 5120, 64, anywhere), CastsBeside{});  // bf16, and few tokens an expert
-    EXPECT_EQ(beside("fp8_rowwise:accumulation=promoted", 16640, 8192, 5120, 1, anywhere), CastsBeside{});
-    EXPECT_EQ(beside("mxfp8", 16640, 8192, 5120, 1, anywhere), CastsBeside{});
-    EXPECT_EQ(beside("fp8_rowwise:accumulation=fast,dgrad=bf16", 16640, 8192, 5120, 1, anywhere),
+    EXPECT_EQ(beside(fast, 98304, 2816, 2048, 8, in_forward), (CastsBeside{true, true, Beside::forward}));
+    EXPECT_EQ(beside(fast, 16640, 8192, 5120, 64, in_forward), CastsBeside{});  // bf16, and few tokens an expert
+    EXPECT_EQ(beside("fp8_rowwise:accumulation=promoted", 16640, 8192, 5120, 1, in_forward), CastsBeside{});
+    EXPECT_EQ(beside("mxfp8", 16640, 8192, 5120, 1, in_forward), CastsBeside{});
+    EXPECT_EQ(beside("fp8_rowwise:accumulation=fast,dgrad=bf16", 16640, 8192, 5120, 1, in_forward),
               (CastsBeside{true, false, Beside::nothing}));
+    EXPECT_EQ(beside(fast, 98304, 1408, 2048, 64, in_forward), (CastsBeside{true, true, Beside::nothing}));  // held
+    EXPECT_EQ(beside(fast, 16640, 8192, 5120, 16, in_forward), (CastsBeside{false, true, Beside::forward}));
     // Weights beside wgrad, and then the gradients are cast whole: where those are few, or held.
-    EXPECT_EQ(beside(fast, 98304, 1408, 2048, 64, anywhere), (CastsBeside{true, false, Beside::wgrad}));
     EXPECT_EQ(beside(fast, 98304, 1408, 2048, 64, in_both), (CastsBeside{true, false, Beside::wgrad}));
     EXPECT_EQ(beside(fast, 16640, 8192, 5120, 16, in_both), (CastsBeside{true, false, Beside::wgrad}));
     EXPECT_EQ(beside(fast, 98304, 2816, 2048, 8, in_both), (CastsBeside{true, true, Beside::nothing}));
     EXPECT_EQ(beside("fp8_rowwise:accumulation=promoted", 98304, 1408, 2048, 64, in_both), CastsBeside{});
-    EXPECT_EQ(casts_beside(nullptr, parse_recipe(fast), {}, {1, 8192, 5120}, 16640, anywhere), CastsBeside{});
+    EXPECT_EQ(casts_beside(nullptr, parse_recipe(fast), {}, {1, 8192, 5120}, 16640, in_forward), CastsBeside{});
 }
 
 TEST(CastsBeside, AreReadAsTheyAreWritten) {
