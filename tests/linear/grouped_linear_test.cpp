@@ -6,7 +6,7 @@
 #include <functional>
 #include <string>
 
-#include "octet/error.hpp"
+#include "core/refusal.hpp"
 #include "octet/linear.hpp"
 #include "products/operands.hpp"
 
@@ -343,16 +343,6 @@ TEST(GroupedLinear, SqnrAgainstBf16IsAboveTheFloors) {
         EXPECT_FALSE(!(sqnr_db(to_doubles(plain.da), da) >= 25));
         EXPECT_FALSE(!(sqnr_db(to_doubles(plain.dw), dw) >= 24));
     }
-}
-
-std::string message_of(const std::function<void()>& f) {
-    try {
-        f();
-    } catch (const Error& error) {
-        EXPECT_EQ(error.status(), Status::invalid_argument);
-        return error.what();
-    }
-    return "nothing was thrown";
 }
 
 TEST(GroupedLinear, RefusesWhatDoesNotFitNamingBothSidesAndWritesNothing) {

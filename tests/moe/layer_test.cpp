@@ -4,8 +4,8 @@
 #include <functional>
 #include <string>
 
+#include "core/refusal.hpp"
 #include "moe/layer_f64.hpp"
-#include "octet/error.hpp"
 
 namespace octet::testing {
 namespace {
@@ -268,16 +268,6 @@ TEST(MoeLayer, TakesNoTokensAndOneToken) {
                 }
         }
     }
-}
-
-std::string message_of(const std::function<void()>& f) {
-    try {
-        f();
-    } catch (const Error& error) {
-        EXPECT_EQ(error.status(), Status::invalid_argument);
-        return error.what();
-    }
-    return "nothing was thrown";
 }
 
 TEST(MoeLayer, RefusesWhatDoesNotFitNamingBothSides) {

@@ -4,7 +4,6 @@
 
 #include <cmath>
 #include <cstring>
-#include <initializer_list>
 #include <limits>
 #include <map>
 
@@ -12,15 +11,6 @@
 
 namespace octet::tool {
 namespace {
-
-std::int64_t below(Random& random, std::int64_t end) {
-    return static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(end));
-}
-
-template <class T>
-T one_of(Random& random, std::initializer_list<T> choices) {
-    return choices.begin()[below(random, static_cast<std::int64_t>(choices.size()))];
-}
 
 std::int64_t random_size(Random& random) {
     return one_of<std::int64_t>(random, {1,   2,   3,   5,   8,   16,  17,  31,  32,  33,  48,  63,  64,  65, 96,

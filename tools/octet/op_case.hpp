@@ -3,13 +3,13 @@
 #pragma once
 
 #include <functional>
-#include <random>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "octet/memory.hpp"
 #include "octet/quantize.hpp"
+#include "random.hpp"
 
 namespace octet::tool {
 
@@ -24,8 +24,6 @@ struct OpCase {
                        const Execution& on)>
         call;
 };
-
-using Random = std::mt19937_64;
 
 // The operations there are, by name.
 std::vector<std::string> op_names();

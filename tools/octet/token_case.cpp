@@ -14,15 +14,6 @@
 namespace octet::tool {
 namespace {
 
-std::int64_t below(Random& random, std::int64_t end) {
-    return static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(end));
-}
-
-template <class T>
-T one_of(Random& random, std::initializer_list<T> choices) {
-    return choices.begin()[below(random, static_cast<std::int64_t>(choices.size()))];
-}
-
 std::int64_t random_features(Random& random) {
     return one_of<std::int64_t>(random, {1, 7, 8, 33, 64, 128, 200, 256, 384, 1000, 1408, 2048, 4224, 8320});
 }
