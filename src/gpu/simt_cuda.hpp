@@ -20,6 +20,11 @@ struct CudaThread {
         asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
         return thread;
     }
+    // Worked out once, where it would be again each time that it is needed.
+    OCTET_GPU static u32 keep(u32 value) {
+        asm volatile("" : "+r"(value));
+        return value;
+    }
     OCTET_GPU static u32 block() { return blockIdx.x; }
     OCTET_GPU static u32 blocks() { return gridDim.x; }
 
@@ -102,6 +107,28 @@ struct CudaThread {
     template <class T>
     OCTET_GPU static T load(const T* from) {
         return __ldg(from);
+    }
+    // What an earlier kernel of the call wrote, once it has been awaited: load() may be moved up past that.
+    template <class T>
+    OCTET_GPU static T load_made(const T* from) {
+        static_assert(sizeof(T) == 4 || sizeof(T) == 8 || sizeof(T) == 16);
+        const auto at = __cvta_generic_to_global(from);
+        if constexpr (sizeof(T) == 4) {
+            u32 v;
+            asm volatile("ld.global.u32 %0, [%1];" : "=r"(v) : "l"(at) : "memory");
+            return std::bit_cast<T>(v);
+        } else if constexpr (sizeof(T) == 8) {
+            u64 v;
+            asm volatile("ld.global.u64 %0, [%1];" : "=l"(v) : "l"(at) : "memory");
+            return std::bit_cast<T>(v);
+        } else {
+            Vec16 v;
+            asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+                         : "=r"(v.word[0]), "=r"(v.word[1]), "=r"(v.word[2]), "=r"(v.word[3])
+                         : "l"(at)
+                         : "memory");
+            return std::bit_cast<T>(v);
+        }
     }
     template <class T>
     OCTET_GPU static void store(T* to, T value) {

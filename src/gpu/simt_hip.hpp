@@ -13,6 +13,7 @@ struct HipThread {
     OCTET_GPU static int thread() { return static_cast<int>(__builtin_amdgcn_workitem_id_x()); }
     OCTET_GPU static int threads() { return static_cast<int>(__builtin_amdgcn_workgroup_size_x()); }
     OCTET_GPU static int thread_again() { return thread(); }
+    OCTET_GPU static u32 keep(u32 value) { return value; }
     OCTET_GPU static u32 block() { return __builtin_amdgcn_workgroup_id_x(); }
     OCTET_GPU static u32 blocks() { return __builtin_amdgcn_grid_size_x() / __builtin_amdgcn_workgroup_size_x(); }
 
@@ -73,6 +74,10 @@ struct HipThread {
     }
     template <class T>
     OCTET_GPU static T load(const T* from) {
+        return *from;
+    }
+    template <class T>
+    OCTET_GPU static T load_made(const T* from) {
         return *from;
     }
     template <class T>

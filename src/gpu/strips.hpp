@@ -68,80 +68,65 @@ struct StripsKernel {
         if constexpr (with_rows)
             if (t.block() >= p.first_row_block)
                 return Rows::cast(t, p.along_rows, s.rows, t.block() - p.first_row_block);
-        const bool long_ones = t.block() < p.long_blocks;
-        if constexpr (block == 0) {
-            if (long_ones)
-                take_long_groups(t, p, s);
-            else
-                take_group(t, p, s);
-        } else {
-            take_blocks(t, p, s, long_ones);
-        }
+        if (t.block() < p.long_blocks)
+            take_long_groups(t, p, s);
+        else
+            take_group(t, p, s);
         // Launched later, it has begun beside a product, and is not to end before it (columns_by_peaks.hpp).
         if (t.block() == t.blocks() - 1) t.await_earlier();
     }
 
 private:
-    // Some rows of one group, of so many columns. A step is 64 rows of 64 columns, or 256 rows of 16: then the four
-    // times 64 rows lie beside each other in shared memory as columns would.
+    // Some rows of one group, of so many columns, as a thread sees them. A step is 64 rows of 64 columns, or 256 rows
+    // of 16: then the four times 64 rows lie beside each other in shared memory as columns would.
     template <int columns_>
     struct Strip {
         static constexpr int width = columns_, eights = width / 8;
         static constexpr i32 step_rows = step * (across / eights);
-        const typename In::Element* x;  // what the thread brings first
+        const typename In::Element* x;  // what the thread brings next: an eight of a row, and one 32 rows on
         i64 stride;
-        u8* data;  // what it writes first: 16 rows of one column
-        i64 group;
-        i32 operand, column;  // the one that the thread casts
+        i32 left;        // columns that the strip has, from the first that the thread brings on
+        i32 to_bring;    // rows from the first that the thread brings on
+        i32 brings;      // of a step, the first row
+        u32 place;       // in a slot
+        i32 wide;        // read and written in wide pieces
+        u8* data;        // what it writes first: 16 rows of one column
+        i32 writes;      // of a step, the first row
+        i32 has_column;  // the strip has it
+        i32 real;        // rows from the first that it writes on,
+        i32 room;        // and padding included; none where the strip does not have the column
         i32 rows, padded_rows;
+        i32 operand, column;  // the one that the thread casts
+        i64 group;
         u32 padded_begin;
-        i32 left;    // columns that the strip has, from the first that the thread brings on
-        bool wide;   // read and written in wide pieces
-        bool casts;  // the strip has the thread's column
-
-        // The thread's first rows of a step, as it brings and writes them.
-        template <class Thread>
-        OCTET_GPU static i32 brings(Thread& t) {
-            return t.thread() % across / eights * step + t.thread() / across;
-        }
-        template <class Thread>
-        OCTET_GPU static i32 writes(Thread& t) {
-            return t.thread() / unit / eights * step + 16 * (t.thread() % 4);
-        }
     };
 
     template <class Thread>
     OCTET_GPU static void take_group(Thread& t, const Params& p, Shared& s) {
         const u32 item = t.block() - p.long_blocks, group = item / p.strips;
+        Strip<columns> a = strip_of<columns>(t, p, group, item - group * p.strips);
         const Span span = find_span<threads>(t, p, group, s.sums);
         if (span.rows > most_rows) return;
-        cast_group(t, p, s, rows_of<columns>(t, p, group, span, item % p.strips, 0, all_rows));
+        set_rows(p, a, span, 0, all_rows);
+        cast(t, p, s, a);
     }
     template <class Thread>
     OCTET_GPU static void take_long_groups(Thread& t, const Params& p, Shared& s) {
         OCTET_ROLLED
         for (u32 item = t.block(); find_item(t, p, s, item); item += p.long_blocks) {
             const Span span = t.load_shared(&s.span);
-            cast_group(t, p, s,
-                       rows_of<long_columns>(t, p, t.load_shared(&s.group), span, item - span.first_item, 0, all_rows));
+            const u32 of_group = item - span.first_item, part = block == 0 ? 0 : of_group / p.strips;
+            auto a = strip_of<long_columns>(t, p, t.load_shared(&s.group), of_group - part * p.strips);
+            set_rows(p, a, span, static_cast<i32>(part) * long_rows, block == 0 ? all_rows : long_rows);
+            cast(t, p, s, a);
         }
     }
-    // Either, in one loop: a second copy of what it does takes registers.
-    template <class Thread>
-    OCTET_GPU static void take_blocks(Thread& t, const Params& p, Shared& s, bool long_ones) {
-        u32 item = long_ones ? t.block() : t.block() - p.long_blocks;
-        OCTET_ROLLED
-        do {
-            if (long_ones && !find_item(t, p, s, item)) return;
-            const u32 from = long_ones ? t.load_shared(&s.span.first_item) : 0u, part = (item - from) / p.strips;
-            const Span span = long_ones ? t.load_shared(&s.span) : find_span<threads>(t, p, part, s.sums);
-            if (!long_ones && span.rows > most_rows) return;
-            cast_blocks(
-                t, p, s,
-                rows_of<columns>(t, p, long_ones ? t.load_shared(&s.group) : part, span, (item - from) % p.strips,
-                                 long_ones ? static_cast<i32>(part) * long_rows : 0, long_ones ? long_rows : all_rows));
-            item += p.long_blocks;
-        } while (long_ones);
+    template <int width, class Thread>
+    OCTET_GPU static void cast(Thread& t, const Params& p, Shared& s, const Strip<width>& a) {
+        if constexpr (block == 0)
+            cast_group(t, p, s, a);
+        else
+            cast_blocks(t, p, s, a);
     }
 
     // Looks for the long group that an item is of. Returns whether there is one.
@@ -159,149 +144,195 @@ private:
         return item < t.load_shared(&s.items);
     }
 
-    // `most` rows from row0 on, padding included, or those that are left, of one of the group's strips.
+    // One of a group's strips, whose rows are not known yet.
     template <int width, class Thread>
-    OCTET_GPU static Strip<width> rows_of(Thread& t, const Params& p, i64 group, const Span& span, u32 strip, i32 row0,
-                                          i32 most) {
+    OCTET_GPU static Strip<width> strip_of(Thread& t, const Params& p, i64 group, u32 strip) {
         Strip<width> a;
         a.group = group;
         const u32 first_ones = static_cast<u32>(p.operand[0].columns + width - 1) / width;
         a.operand = strip >= first_ones;
         const TileOperand& o = p.operand[a.operand];
         const i32 column0 = static_cast<i32>(strip - (a.operand ? first_ones : 0)) * width;
-        const int eight = t.thread() % across % a.eights;
-        a.left = at_most(width, o.columns - column0) - eight * 8;
-        a.column = column0 + t.thread() / 4 % width;
-        a.casts = a.column < o.columns;
         a.wide = o.columns % 8 == 0 && o.aligned && o.column_data_aligned;
+        const u32 me = static_cast<u32>(t.thread()), eight = me % across;
+        const i32 first = static_cast<i32>(eight % a.eights) * 8;
+        a.brings = static_cast<i32>(eight / a.eights * step + me / across);
+        a.place = place_of(me / across, eight);
+        if (block == 0) a.place = t.keep(a.place);  // the others have no registers to spare
+        a.left = at_most(width, o.columns - column0) - first;
+        a.stride = o.x_stride[1];
+        a.x = static_cast<const typename In::Element*>(o.x) + a.brings * a.stride + column0 + first;
+        a.writes = static_cast<i32>(me / unit / a.eights * step + me % 4 * 16);
+        a.column = column0 + static_cast<i32>(me / 4 % width);
+        a.data = o.column_data + a.column * o.column_data_stride[1] + a.writes;
+        a.has_column = a.column < o.columns;
+        return a;
+    }
+    // `most` rows from row0 on, padding included, or those that are left.
+    template <int width>
+    OCTET_GPU static void set_rows(const Params& p, Strip<width>& a, const Span& span, i32 row0, i32 most) {
         a.rows = at_most(most, span.rows - row0);
         a.padded_rows = at_most(most, p.tiling.padded(span.rows, true) - row0);
         a.padded_begin = span.padded_begin + static_cast<u32>(row0);
-        a.stride = o.x_stride[1];
-        a.x = static_cast<const typename In::Element*>(o.x) +
-              (static_cast<i64>(span.position) + row0 + a.brings(t)) * a.stride + column0 + eight * 8;
-        a.data = o.column_data + a.column * o.column_data_stride[1] + a.padded_begin + a.writes(t);
-        return a;
+        a.to_bring = a.left > 0 ? a.rows - a.brings : 0;
+        a.real = a.rows - a.writes;
+        a.room = a.has_column ? a.padded_rows - a.writes : 0;
+        a.x += (static_cast<i64>(span.position) + row0) * a.stride;
+        a.data += a.padded_begin;
+    }
+    // Whether the thread is the one that writes its column's scales.
+    template <int width, class Thread>
+    OCTET_GPU static bool writes_scale(Thread& t, const Strip<width>& a) {
+        const u32 me = static_cast<u32>(t.thread());
+        return me % 4 == 0 && me / unit < static_cast<u32>(a.eights) && a.has_column;
     }
 
     template <int width, class Thread>
-    OCTET_GPU static void cast_group(Thread& t, const Params& p, Shared& s, const Strip<width>& a) {
+    OCTET_GPU static void cast_group(Thread& t, const Params& p, Shared& s, Strip<width> a) {
         const i32 steps = (a.rows + a.step_rows - 1) / a.step_rows;
         OCTET_ROLLED
-        for (i32 i = 0; i < slots; ++i) {
-            fetch(t, s, a, i);
+        for (int slot = 0; slot < slots; ++slot) {
+            if (slot < steps) fetch(t, s, a, slot);
             t.commit_copies();
         }
         Magnitudes<In> peaks{};
+        int slot = 0;
         OCTET_ROLLED
-        for (i32 i = 0; i < steps; ++i) {
+        for (i32 i = 0; i < steps; ++i, slot = next(slot)) {
             t.template await_copies<slots - 1>();
-            find_peaks(t, s, i, peaks);
-            fetch(t, s, a, i + slots);
+            find_peaks(t, s, a, slot, peaks);
+            if (i + slots < steps) fetch(t, s, a, slot);
             t.commit_copies();
         }
         const float scale = find_scale(t, p, s, a, peaks);
 
         // The last steps are there. Where these are not all, the others come again as slots fall empty.
+        const i32 again = steps > slots ? steps - slots : 0;
+        if (again == 0) slot = 0;
+        if (again > 0) begin_again(a, steps);
         OCTET_ROLLED
-        for (i32 i = steps - 1; i >= 0; --i) {
-            if (steps > slots) {
+        for (i32 i = 0; i < steps; ++i, slot = next(slot)) {
+            if (again > 0) {
                 t.template await_copies<slots - 2>();
                 t.barrier();
-                if (i + 1 < steps && i + 1 >= slots) fetch(t, s, a, i + 1 - slots);
+                if (0 < i && i <= again) fetch(t, s, a, slot == 0 ? slots - 1 : slot - 1);
                 t.commit_copies();
             }
-            store(t, a, i, encode(t, load_column(t, s, i), scale));
+            const i32 at = i < steps - again ? i + again : i - (steps - again);
+            store(t, a, at * a.step_rows, encode(t, load_column(t, s, slot), scale));
         }
         OCTET_ROLLED
-        for (i32 i = steps; i * a.step_rows < a.padded_rows; ++i) store(t, a, i, Vec16{{0, 0, 0, 0}});  // padding alone
+        for (i32 row = steps * a.step_rows; row < a.padded_rows; row += a.step_rows)
+            store(t, a, row, Vec16{{0, 0, 0, 0}});  // padding alone
     }
 
     // 128 rows at a time: a block of 128, or four of 32.
     template <int width, class Thread>
-    OCTET_GPU static void cast_blocks(Thread& t, const Params& p, Shared& s, const Strip<width>& a) {
-        const i32 rounds = (a.padded_rows + 127) / 128;
-        constexpr int ahead = slots / 2;  // rounds
-        const auto fetch_round = [&](i32 round) {
-            fetch(t, s, a, 2 * round);
-            fetch(t, s, a, 2 * round + 1);
+    OCTET_GPU static void cast_blocks(Thread& t, const Params& p, Shared& s, Strip<width> a) {
+        static_assert(slots % 2 == 0, "two a round");
+        const ScaleOut& out = p.operand[a.operand].column_scale;
+        const bool writes = writes_scale(t, a);
+        const i64 first = a.padded_begin / static_cast<u32>(block);
+        u8* codes = mx && writes ? out.mx + place(out.scale_stride, 0, a.column, first) : nullptr;
+        const bool together = out.scale_stride[2] == 1 && reinterpret_cast<u64>(codes) % 4 == 0;
+        const auto fetch_round = [&](int slot, i32 row) {
+            if (row < a.rows) {
+                fetch(t, s, a, slot);
+                fetch(t, s, a, slot + 1);
+            }
+            t.commit_copies();
         };
         OCTET_ROLLED
-        for (i32 round = 0; round < ahead; ++round) {
-            fetch_round(round);
-            t.commit_copies();
-        }
+        for (int slot = 0; slot < slots; slot += 2) fetch_round(slot, slot * step);
+        int slot = 0;
         OCTET_ROLLED
-        for (i32 round = 0; round < rounds; ++round) {
-            t.template await_copies<ahead - 2>();  // all but the ones sent for in the round before
+        for (i32 row = 0; row < a.padded_rows; row += 128) {
+            t.template await_copies<1>();  // all but the ones sent for in the round before
             t.barrier();
-            if (round > 0) fetch_round(round - 1 + ahead);
-            t.commit_copies();
+            fetch_round(slot == 0 ? slots - 2 : slot - 2, row > 0 ? row + 256 : a.rows);
             Column x[2];
             u32 peak[2];
             OCTET_UNROLL
             for (int half = 0; half < 2; ++half) {
-                x[half] = (2 * round + half) * step < a.rows ? load_column(t, s, 2 * round + half) : Column{};
+                x[half] = row + half * step < a.rows ? load_column(t, s, slot + half) : Column{};
                 u32 word = 0;
                 OCTET_UNROLL
                 for (int w = 0; w < column_words; ++w)
                     word = magnitude_max<In>(t, word, magnitude_of<In>(x[half].word[w]));
                 peak[half] = f32_bits_of<In>(fold_lanes < In, mx ? 2 : 4 > (t, word));
             }
+            float scale[2];
             if constexpr (mx) {
                 const u32 code0 = mx_scale_of_bits<Codec>(peak[0], p.rule.mx_mode),
                           code1 = mx_scale_of_bits<Codec>(peak[1], p.rule.mx_mode);
                 // Of the thread's 32 rows in either half, and of the 32 beside them.
-                const u32 mine = code0 | code1 << 16;
-                store_codes(t, p, a, round, mine | t.shuffle_xor(mine, 2) << 8);
-                store(t, a, 2 * round, encode(t, x[0], mx_multiplier_of(static_cast<u8>(code0))));
-                store(t, a, 2 * round + 1, encode(t, x[1], mx_multiplier_of(static_cast<u8>(code1))));
+                const u32 mine = code0 | code1 << 16, four = mine | t.shuffle_xor(mine, 2) << 8;
+                if (codes) {
+                    if (together && a.padded_rows - row >= 128)
+                        t.store(reinterpret_cast<u32*>(codes), four);
+                    else
+                        store_codes(t, codes, out.scale_stride[2], four, (a.padded_rows - row) / 32);
+                    codes += 4 * out.scale_stride[2];
+                }
+                scale[0] = mx_multiplier_of(static_cast<u8>(code0));
+                scale[1] = mx_multiplier_of(static_cast<u8>(code1));
             } else {
-                const u32 both = peak[0] > peak[1] ? peak[0] : peak[1];
-                const float scale = make_scale<Codec, false>(t, both, p.rule, p.operand[a.operand].column_scale,
-                                                             a.casts && t.thread() % 4 == 0, 0, a.column,
-                                                             static_cast<i64>(a.padded_begin) / 128 + round);
-                store(t, a, 2 * round, encode(t, x[0], scale));
-                store(t, a, 2 * round + 1, encode(t, x[1], scale));
+                scale[0] = scale[1] = make_scale<Codec, false>(t, peak[0] > peak[1] ? peak[0] : peak[1], p.rule, out,
+                                                               writes, 0, a.column, first + row / 128);
             }
+            store(t, a, row, encode(t, x[0], scale[0]));
+            store(t, a, row + step, encode(t, x[1], scale[1]));
+            slot = slot == slots - 2 ? 0 : slot + 2;
         }
     }
 
     // ---- reading
 
+    OCTET_GPU static int next(int slot) { return slot == slots - 1 ? 0 : slot + 1; }
+
     // Where an eight lies in a slot: so that neither eights of one row meet in a bank, nor those of one column that are
     // read across at once, which are of two rows in each 16.
-    OCTET_GPU static int place_of(int row, int eight) {
+    OCTET_GPU static u32 place_of(u32 row, u32 eight) {
         static_assert(across == 8 && step == 64);
         return row * across + (eight ^ (row / 16 * 2 + row % 2));
     }
+    // Of the eights that a thread brings: the second one is of 32 rows on.
+    template <int width>
+    OCTET_GPU static u32 place_to_bring(const Strip<width>& a, int j) {
+        static_assert(copies == 2 && threads / across == 32);
+        return j == 0 ? a.place : (a.place ^ 4) + 32 * across;
+    }
 
-    // Sends for a step, if the strip has it.
+    // Sends for the next step of a strip.
     template <int width, class Thread>
-    OCTET_GPU static void fetch(Thread& t, Shared& s, const Strip<width>& a, i32 i) {
-        const i32 rows = a.rows - i * a.step_rows;
-        if (rows <= 0) return;
-        auto& to = s.slot[i % slots];
+    OCTET_GPU static void fetch(Thread& t, Shared& s, Strip<width>& a, int slot) {
         OCTET_UNROLL
         for (int j = 0; j < copies; ++j) {
-            constexpr int rows_at_once = threads / across;
-            const auto* x = a.x + (static_cast<i64>(i) * a.step_rows + j * rows_at_once) * a.stride;
-            const bool inside = a.brings(t) + j * rows_at_once < rows && a.left > 0;
+            const auto* x = a.x + j * 32 * a.stride;
+            const bool inside = a.to_bring > j * 32;
             OCTET_UNROLL
             for (int piece = 0; piece < In::pieces; ++piece) {
                 constexpr int elements = 8 / In::pieces;
-                Vec16* at = &to[piece][place_of(t.thread() / across + j * rows_at_once, t.thread() % across)];
+                Vec16* to = &s.slot[slot][piece][place_to_bring(a, j)];
                 if (a.wide)
-                    t.template copy_async<Line::rest_soon>(at, x + piece * elements, inside);
+                    t.template copy_async<Line::rest_soon>(to, x + piece * elements, inside);
                 else
-                    fetch_part(t, at, x + piece * elements, inside ? at_most(elements, a.left - piece * elements) : 0);
+                    fetch_part(t, to, x + piece * elements, inside ? at_most(elements, a.left - piece * elements) : 0);
             }
         }
+        a.x += a.step_rows * a.stride;
+        a.to_bring -= a.step_rows;
     }
     template <class Thread>
     OCTET_GPU_RARE static void fetch_part(Thread& t, Vec16* to, const typename In::Element* x, i32 count) {
         const Eight<In> some = load_some<In>(t, x, count);
         t.store_shared(to, Vec16{{some.word[0], some.word[1], some.word[2], some.word[3]}});
+    }
+    // From the first step on, after so many.
+    template <int width>
+    OCTET_GPU static void begin_again(Strip<width>& a, i32 after) {
+        a.x -= static_cast<i64>(after) * a.step_rows * a.stride;
+        a.to_bring += after * a.step_rows;
     }
 
     // 16 rows of the thread's column.
@@ -310,28 +341,29 @@ private:
         u32 word[static_cast<u32>(column_words)];
     };
     template <class Thread>
-    OCTET_GPU static Column load_column(Thread& t, Shared& s, i32 i) {
-        const int eight = t.thread() / unit;
-        const auto& slot = s.slot[i % slots];
+    OCTET_GPU static Column load_column(Thread& t, Shared& s, int number) {
+        const u32 me = static_cast<u32>(t.thread()), eight = me / unit;
+        const auto& slot = s.slot[number];
         Column x;
         if constexpr (In::words == 4) {
-            // Matrix j of a half brings rows 2j and 2j + 1 of each 16.
+            // Matrix j of a half brings rows 2j and 2j + 1 of each 16; the other half is of 8 rows on.
             OCTET_UNROLL
-            for (int half = 0; half < 2; ++half) {
+            for (u32 half = 0; half < 2; ++half) {
                 u32 words[4];
                 t.load_transposed(
                     [&](int lane) {
-                        return &slot[0][place_of(lane % 8 / 2 * 16 + half * 8 + lane / 8 * 2 + lane % 2, eight)];
+                        const u32 l = static_cast<u32>(lane);
+                        return &slot[0][place_of(l % 8 / 2 * 16 + l / 8 * 2 + l % 2, eight) + half * 8 * across];
                     },
                     words);
                 OCTET_UNROLL
-                for (int w = 0; w < 4; ++w) x.word[4 * half + w] = words[w];
+                for (u32 w = 0; w < 4; ++w) x.word[4 * half + w] = words[w];
             }
         } else {
-            const int column = t.thread() / 4 % 8;
+            const u32 column = me / 4 % 8;
             OCTET_UNROLL
-            for (int r = 0; r < 16; ++r)
-                x.word[r] = t.load_shared(&slot[column / 4][place_of(t.thread() % 4 * 16 + r, eight)].word[column % 4]);
+            for (u32 r = 0; r < 16; ++r)
+                x.word[r] = t.load_shared(&slot[column / 4][place_of(me % 4 * 16 + r, eight)].word[column % 4]);
         }
         return x;
     }
@@ -339,13 +371,12 @@ private:
     // ---- maxima and scales
 
     // Of what the thread itself brought.
-    template <class Thread>
-    OCTET_GPU static void find_peaks(Thread& t, Shared& s, i32 i, Magnitudes<In>& peaks) {
+    template <int width, class Thread>
+    OCTET_GPU static void find_peaks(Thread& t, Shared& s, const Strip<width>& a, int slot, Magnitudes<In>& peaks) {
         OCTET_UNROLL
         for (int j = 0; j < copies; ++j) OCTET_UNROLL
         for (int piece = 0; piece < In::pieces; ++piece) {
-            const int at = place_of(t.thread() / across + j * (threads / across), t.thread() % across);
-            const Vec16 v = t.load_shared(&s.slot[i % slots][piece][at]);
+            const Vec16 v = t.load_shared(&s.slot[slot][piece][place_to_bring(a, j)]);
             OCTET_UNROLL
             for (int w = 0; w < 4; ++w)
                 peaks.word[4 * piece + w] =
@@ -361,8 +392,9 @@ private:
         for (int w = 0; w < In::words; ++w) OCTET_UNROLL
         for (int mask = across; mask < unit; mask *= 2)
             peaks.word[w] = magnitude_max<In>(t, peaks.word[w], t.shuffle_xor(peaks.word[w], mask));
-        if (t.thread() % unit < across) {
-            auto* to = reinterpret_cast<Vec16*>(&s.peak[t.thread() / unit][t.thread() % unit * 8]);
+        const u32 me = static_cast<u32>(t.thread());
+        if (me % unit < across) {
+            auto* to = reinterpret_cast<Vec16*>(&s.peak[me / unit][me % unit * 8]);
             OCTET_UNROLL
             for (int piece = 0; piece < In::pieces; ++piece)
                 t.store_shared(to + piece, Vec16{{peaks.word[4 * piece], peaks.word[4 * piece + 1],
@@ -371,26 +403,16 @@ private:
         t.barrier();
         u32 peak = 0;
         OCTET_UNROLL
-        for (int beside = 0; beside < columns; beside += width) OCTET_UNROLL
-        for (int u = 0; u < units; ++u) peak = larger(peak, t.load_shared(&s.peak[u][beside + t.thread() / 4 % width]));
+        for (u32 beside = 0; beside < columns; beside += width) OCTET_UNROLL
+        for (u32 u = 0; u < units; ++u) peak = larger(peak, t.load_shared(&s.peak[u][beside + me / 4 % width]));
         return make_scale<Codec, false>(t, In::words == 4 ? peak << 16 : peak, p.rule,
-                                        p.operand[a.operand].column_scale, a.casts && a.writes(t) == 0, a.group,
-                                        a.column, 0);
+                                        p.operand[a.operand].column_scale, writes_scale(t, a), a.group, a.column, 0);
     }
 
-    // The four mx scales of a round's rows, in one store where they lie together.
-    template <int width, class Thread>
-    OCTET_GPU static void store_codes(Thread& t, const Params& p, const Strip<width>& a, i32 round, u32 codes) {
-        if (!a.casts || t.thread() % 4 != 0) return;
-        const ScaleOut& out = p.operand[a.operand].column_scale;
-        const i64 first = a.padded_begin / 32 + i64{4} * round;
-        u8* to = out.mx + place(out.scale_stride, 0, a.column, first);
-        const i32 count = at_most(4, (a.padded_rows - round * 128) / 32);
-        if (count == 4 && out.scale_stride[2] == 1 && reinterpret_cast<u64>(to) % 4 == 0) {
-            t.store(reinterpret_cast<u32*>(to), codes);
-            return;
-        }
-        for (i32 i = 0; i < count; ++i) t.store(to + i * out.scale_stride[2], static_cast<u8>(codes >> (8 * i)));
+    // The first `count` of four mx scales.
+    template <class Thread>
+    OCTET_GPU_RARE static void store_codes(Thread& t, u8* to, i64 apart, u32 codes, i32 count) {
+        for (i32 i = 0; i < count && i < 4; ++i) t.store(to + i * apart, static_cast<u8>(codes >> (8 * i)));
     }
 
     // ---- writing
@@ -411,13 +433,17 @@ private:
         return out;
     }
 
+    // 16 rows, of the step that begins with `row`.
     template <int width, class Thread>
-    OCTET_GPU static void store(Thread& t, const Strip<width>& a, i32 i, Vec16 v) {
-        const i32 first = i * a.step_rows + a.writes(t);
-        const i32 real = a.rows - first, room = a.padded_rows - first;
-        if (room <= 0 || !a.casts) return;
-        if (real < 16) v = first_bytes(v, real);  // padding is zero bytes, whatever zero times the scale is
-        u8* to = a.data + i * a.step_rows;
+    OCTET_GPU static void store(Thread& t, const Strip<width>& a, i32 row, Vec16 v) {
+        const i32 real = a.real - row, room = a.room - row;
+        if (room <= 0) return;
+        u8* to = a.data + row;
+        if (real >= 16 && a.wide) {  // and so is room
+            t.store16(to, v);
+            return;
+        }
+        v = first_bytes(v, real);  // padding is zero bytes, whatever zero times the scale is
         if (a.wide && room >= 16)
             t.store16(to, v);
         else

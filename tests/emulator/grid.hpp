@@ -164,6 +164,10 @@ public:
         return *from;
     }
     template <class T>
+    T load_made(const T* from) {
+        return *from;
+    }
+    template <class T>
     void store(T* to, T value) {
         *to = value;
     }
@@ -195,6 +199,7 @@ public:
         wait(block_.arrived, block_.grid_blocks);
         barrier();
     }
+    static u32 keep(u32 value) { return value; }
     void await_earlier() {}
     void admit_later() {}
     void prefetch(const void*) {}
