@@ -568,12 +568,12 @@ void quantize_transposed(Runner& runner, ConstTensorView x, Groups groups, i64 a
     p.rule = detail::rule_of(options);
     p.aligned = detail::rows_aligned(x);
     detail::set_groups(p, groups, x.size(1), alignment);
-    // Short rows should come in numbers, as many as the teams of a block take at once and more, while there are blocks
-    // enough; a long one keeps a block busy alone.
+    // Short rows should come in numbers: twice as many as the teams of a block take at once, while there are blocks
+    // enough. A long one keeps a block busy alone.
     const i64 tokens = ceil_div(std::max<i64>(p.rows, 1), std::max<i64>(p.groups, 1));  // of a group
-    const i64 at_once = tokens <= 128 ? 64 : tokens <= 256 ? 32 : tokens <= 512 ? 16 : 8;
-    const i64 enough = std::clamp<i64>(groups.count * p.features / 2048, at_once, std::max<i64>(at_once, 32));
-    p.features_a_block = static_cast<i32>(std::clamp<i64>(32768 / tokens, 1, enough));
+    const i64 at_once = tokens <= 128 ? 64 : tokens <= 256 ? 32 : tokens <= 1024 ? 16 : 8;
+    const i64 rounds = groups.count * p.features / at_once >= 2048 ? 2 : 1;
+    p.features_a_block = static_cast<i32>(std::clamp<i64>(32768 / tokens, 1, rounds * at_once));
     const i64 blocks = groups.count * ceil_div(p.features, p.features_a_block);
     // A plan is a launch more. Without one every block looks for its group, which is for few blocks.
     const bool alone = options.scaling == Scaling::rowwise && p.rows <= runner.tuning().strip_tokens;

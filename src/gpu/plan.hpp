@@ -136,7 +136,7 @@ OCTET_GPU Span find_span(Thread& t, const PlanParams& p, u32 group, u32 (&sums)[
         padded = from < 0 || from > to ? odd : padded + static_cast<u32>(p.tiling.padded(to - from, true));
         if (padded & odd) break;
     }
-    const auto add = [](u32 a, u32 b) { return (a | b) & odd ? odd : a + b; };
+    const auto add = [](u32 a, u32 b) { return (a + b) | ((a | b) & odd); };
     OCTET_UNROLL
     for (int mask = 1; mask < unit; mask *= 2) padded = add(padded, t.shuffle_xor(padded, mask));
     if (t.thread() % unit == 0) t.store_shared(&sums[t.thread() / unit], padded);
@@ -148,13 +148,13 @@ OCTET_GPU Span find_span(Thread& t, const PlanParams& p, u32 group, u32 (&sums)[
     return {0, end - begin, static_cast<u32>(begin), padded};
 }
 
-// Asks for a small matrix, a line a thread, before anything is known of the groups: reading the offsets first would
-// cost a round trip to memory more.
+// Asks for a matrix's first lines, a line a thread, `number` counting blocks' shares: before anything is known of the
+// groups, since reading the offsets first, or waiting for a plan, costs round trips to memory more.
 template <int threads, class In, class Thread>
-OCTET_GPU void ask_ahead(Thread& t, const void* x, i64 stride, i64 rows, i64 columns) {
+OCTET_GPU void ask_ahead(Thread& t, const void* x, i64 stride, i64 rows, i64 columns, u32 number) {
     constexpr u32 line = 128 / sizeof(typename In::Element);
     const u32 lines = (static_cast<u32>(columns) + line - 1) / line;
-    const u32 mine = t.block() * threads + static_cast<u32>(t.thread());
+    const u32 mine = number * threads + static_cast<u32>(t.thread());
     if (lines != 0 && mine / lines < rows)
         t.prefetch(static_cast<const typename In::Element*>(x) + mine / lines * stride + mine % lines * line);
 }

@@ -59,13 +59,14 @@ struct RowsAndPeaksKernel {
         const i64 first = static_cast<i64>(t.block()) * p.rows_a_block;
         const i64 last = first + p.rows_a_block < p.rows ? first + p.rows_a_block : p.rows;
         for (i64 g = t.thread(); g <= p.groups; g += threads) {
-            const i64 position = t.load(&p.spans[g].position);
-            if (position <= first && first < position + t.load(&p.spans[g].rows)) t.store_shared(&s.group, g);
+            const i64 position = t.load_made(&p.spans[g].position);
+            if (position <= first && first < position + t.load_made(&p.spans[g].rows)) t.store_shared(&s.group, g);
         }
         t.barrier();
         i64 group = t.load_shared(&s.group);
         for (i64 row = first; row < last; ++group) {
-            const i64 position = t.load(&p.spans[group].position), end = position + t.load(&p.spans[group].rows);
+            const i64 position = t.load_made(&p.spans[group].position),
+                      end = position + t.load_made(&p.spans[group].rows);
             if (end <= row) continue;
             const i64 stop = end < last ? end : last;
             const i64 local = p.apart ? row - position : row;

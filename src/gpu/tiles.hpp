@@ -76,6 +76,7 @@ struct TilesKernel {
 
     template <class Thread>
     OCTET_GPU static void run(Thread& t, const Params& p, Shared& s) {
+        if constexpr (!exchanges) ask_for_first_tiles(t, p);
         t.await_earlier();
         if constexpr (exchanges)
             run_together(t, p, s);
@@ -84,10 +85,21 @@ struct TilesKernel {
     }
 
 private:
+    // While they are still being listed: the first items are the first rows.
+    template <class Thread>
+    OCTET_GPU static void ask_for_first_tiles(Thread& t, const Params& p) {
+        const TileOperand& o = p.operand[0];
+        const bool one_matrix = p.ends || o.x_stride[0] == p.uniform_rows * o.x_stride[1];
+        OCTET_UNROLL
+        for (u32 k = 0; k + 1 < slots; ++k)
+            ask_ahead<threads, In>(t, o.x, o.x_stride[1], one_matrix ? p.rows : p.uniform_rows, o.columns,
+                                   t.block() + k * t.blocks());
+    }
+
     // Scales stay within a tile.
     template <class Thread>
     OCTET_GPU static void run_alone(Thread& t, const Params& p, Shared& s) {
-        const u32 items = t.load(p.plan.items);
+        const u32 items = t.load_made(p.plan.items);
         OCTET_UNROLL
         for (u32 k = 0; k < slots; ++k) put(t, s, k, take(t, p, t.block() + k * t.blocks(), items));
         t.barrier();
@@ -232,7 +244,7 @@ private:
     OCTET_GPU static Vec16 take(Thread& t, const Params& p, u32 item, u32 items) {
         Vec16 piece{{t.thread() == 0 ? 1u : 0u, 0, 0, 0}};  // none
         if (t.thread() < tile_pieces && item < items)
-            piece = t.load16(reinterpret_cast<const Vec16*>(p.plan.tile + item) + t.thread());
+            piece = t.load_made(reinterpret_cast<const Vec16*>(p.plan.tile + item) + t.thread());
         return piece;
     }
     template <class Thread>

@@ -3,7 +3,8 @@
 //
 // Bytes: x once, data once; of a group of more than 32768 tokens (bf16), those past them are read a second time, from
 // the cache. Bound by memory. A block takes some rows of one group. Teams of 16 to 256 threads share a row, as
-// many as its tokens need, so that short groups and long ones keep as many loads in flight.
+// many as its tokens need, so that short groups and long ones keep as many loads in flight; a team's next rows are on
+// their way to shared memory while it casts these.
 #pragma once
 
 #include "gpu/eight.hpp"
@@ -32,17 +33,18 @@ struct TransposedKernel {
     using Codec = Codec_;
     using Params = TransposedParams;
     static constexpr int threads = 256;
-    static constexpr int blocks_per_core = In::words == 8 ? 2 : vectors == 8 ? 3 : 5;
+    static constexpr int blocks_per_core = In::words == 8 ? 2 : vectors == 8 ? 3 : planned ? 5 : 4;
     static constexpr int units = threads / unit;
     static constexpr bool mx = scaling == Scaling::mx;
     static constexpr int block = static_cast<int>(block_of(scaling));  // 0: the group
 
-    // Of the longest rows as much again as registers hold, each thread's for itself alone.
-    static constexpr bool holds_more = block == 0 && In::words == 4 && vectors == 8;
+    // As much as registers hold, each thread's for itself alone: the next rows on their way, or, of the longest rows,
+    // the tokens that registers do not hold.
+    static constexpr bool ahead = planned && block == 0 && In::words == 4, holds_more = ahead && vectors == 8;
     struct Shared {
         u32 amax[2][units];
         u32 sums[units];
-        alignas(16) Vec16 more[static_cast<u32>(holds_more ? vectors : 1)][static_cast<u32>(holds_more ? threads : 1)];
+        alignas(16) Vec16 more[static_cast<u32>(ahead ? vectors : 1)][static_cast<u32>(ahead ? threads : 1)];
     };
 
     struct Segment {  // one feature's tokens of one group
@@ -64,12 +66,12 @@ struct TransposedKernel {
         a.group = group;
         if constexpr (planned) {
             const Group* range = p.plan.group + group;
-            a.begin = static_cast<u32>(t.load(&range->begin));
-            a.padded_begin = static_cast<u32>(t.load(&range->padded_begin));
-            a.rows = t.load(&range->rows);
-            a.padded_rows = t.load(&range->padded_rows);
+            a.begin = static_cast<u32>(t.load_made(&range->begin));
+            a.padded_begin = static_cast<u32>(t.load_made(&range->padded_begin));
+            a.rows = t.load_made(&range->rows);
+            a.padded_rows = t.load_made(&range->padded_rows);
         } else {
-            ask_ahead<threads, In>(t, p.x, p.x_stride, p.features, p.rows);
+            ask_ahead<threads, In>(t, p.x, p.x_stride, p.features, p.rows, t.block());
             const Span span = find_span<threads>(t, p, group, s.sums);
             a.begin = span.position;
             a.padded_begin = span.padded_begin;
@@ -207,12 +209,29 @@ private:
         const int me = t.thread() % team;
         const bool ragged = a.rows % 8 != 0;
         const auto token_of = [&](int j) { return (me + j * team) * 8; };
-        int turn = 0;
-        for (i64 round = feature0; round < end; round += threads / team * rows, turn ^= 1) {
-            const i64 first = round + t.thread() / team * rows;
-            const i32 mine = static_cast<i32>(end - first < rows ? end - first : rows);  // rows, or none
-            const auto* from = static_cast<const typename In::Element*>(p.x) + first * p.x_stride + a.begin;
-            u8* to = p.data + first * p.data_stride + a.padded_begin;
+        constexpr i32 held = steps * team * 8, reread = holds_more ? 2 * held : held;
+        // Only the widest team's rows can be longer. The next tokens wait in shared memory; what is past those is read
+        // twice.
+        const bool more = team == threads && holds_more && a.padded_rows > held;
+        const bool waits = ahead && !(team == threads && a.padded_rows > held);  // a row is there before its turn
+        constexpr int at_once = threads / team * rows;
+        const i64 first = feature0 + t.thread() / team * rows;
+        const auto* from = static_cast<const typename In::Element*>(p.x) + first * p.x_stride + a.begin;
+        u8* to = p.data + first * p.data_stride + a.padded_begin;
+        i32 left = static_cast<i32>(end - first);  // rows from the team's next one on
+        const auto fetch_ahead = [&]([[maybe_unused]] const typename In::Element* row, [[maybe_unused]] i32 count) {
+            if constexpr (ahead) {
+                OCTET_UNROLL
+                for (int i = 0; i < vectors; ++i)
+                    t.copy_async(&s.more[i][t.thread()], row + i / steps * p.x_stride + token_of(i % steps),
+                                 i / steps < count && token_of(i % steps) < a.rows);
+                t.commit_copies();
+            }
+        };
+        if (waits) fetch_ahead(from, left);
+        const i32 count = static_cast<i32>(end - feature0);
+        for (i32 done = 0, turn = 0; done < count; done += at_once, turn ^= 1) {
+            const i32 mine = left < rows ? left : rows;  // rows, or none
             Eight<In> x[static_cast<u32>(vectors)];
             // The tokens from `start` on that the team's registers hold.
             const auto load_from = [&](i32 start) {
@@ -227,10 +246,6 @@ private:
                     for (int i = 0; i < vectors; ++i) mask<true>(a, start + token_of(i % steps), x[i]);
                 }
             };
-            // Only the widest team's rows can be longer. The next tokens wait in shared memory; what is past those is
-            // read twice.
-            constexpr i32 held = steps * team * 8, reread = holds_more ? 2 * held : held;
-            const bool more = team == threads && holds_more && a.padded_rows > held;
             [[maybe_unused]] Magnitudes<In> others{};
             if constexpr (team == threads) {
                 if (more) fetch_more(t, s, from, mine > 0 ? a.rows : 0);
@@ -241,7 +256,17 @@ private:
                     for (int i = 0; i < vectors; ++i) fold(t, others, magnitudes_of(x[i]));
                 }
             }
-            load_from(0);
+            if (waits) {
+                t.template await_copies<0>();
+                OCTET_UNROLL
+                for (int i = 0; i < vectors; ++i) {
+                    x[i] = landed(t, s, i);
+                    if (ragged) mask<true>(a, token_of(i % steps), x[i]);
+                }
+            } else {
+                load_from(0);
+            }
+            if (waits && done + at_once < count) fetch_ahead(from + at_once * p.x_stride, left - at_once);
             if constexpr (team == threads) {
                 if (more) {
                     t.template await_copies<0>();
@@ -277,7 +302,7 @@ private:
             u32 chosen = peak[0];
             OCTET_UNROLL
             for (int r = 1; r < rows; ++r) chosen = me == r ? peak[r] : chosen;
-            make_scale<Codec, false>(t, chosen, p.rule, p.scale, me < mine, a.group, first + me, 0);
+            make_scale<Codec, false>(t, chosen, p.rule, p.scale, me < mine, a.group, end - left + me, 0);
             float scale[static_cast<u32>(rows)];
             OCTET_UNROLL
             for (int r = 0; r < rows; ++r) scale[r] = scale_of_bits<Codec>(peak[r], p.rule.rounding);
@@ -302,6 +327,9 @@ private:
                     store_from(start);
                 }
             }
+            from += at_once * p.x_stride;
+            to += at_once * p.data_stride;
+            left -= at_once;
         }
     }
 
@@ -321,13 +349,18 @@ private:
     }
     template <class Thread>
     OCTET_GPU static Eight<In> take_more(Thread& t, Shared& s, const Segment& a, int i) {
-        Eight<In> x = zero_eight<In>();
-        if constexpr (holds_more) {
-            const Vec16 v = t.load_shared(&s.more[i][t.thread()]);
-            x = {{v.word[0], v.word[1], v.word[2], v.word[3]}};
-            mask<true>(a, more_of(t, i), x);
-        }
+        Eight<In> x = landed(t, s, i);
+        mask<true>(a, more_of(t, i), x);
         return x;
+    }
+    template <class Thread>
+    OCTET_GPU static Eight<In> landed([[maybe_unused]] Thread& t, [[maybe_unused]] Shared& s, [[maybe_unused]] int i) {
+        if constexpr (ahead) {
+            const Vec16 v = t.load_shared(&s.more[i][t.thread()]);
+            return {{v.word[0], v.word[1], v.word[2], v.word[3]}};
+        } else {
+            return zero_eight<In>();
+        }
     }
 
     // Tokens past the group's are zero bytes, whatever zero times the scale is.
