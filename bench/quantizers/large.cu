@@ -82,6 +82,70 @@ int check_groups(const char* what, const DeviceBuffer& x, i64 k, const std::vect
     return failures;
 }
 
+// More than 2^31 elements of tokens, in halves.
+int check_halves(const QuantizeOptions& options) {
+    const i64 m = 525000, k = 4128, alignment = 16;
+    const std::vector<std::int32_t> ends = {200, 300000, 300001, 300001, 515000, 525000};  // the last crosses 2^31
+    const i64 count = static_cast<i64>(ends.size());
+    DeviceBuffer x = normal_bf16(m * k, 8), device_ends(ends.size() * 4),
+                 workspace(cuda::token_workspace_bytes(m, k, count));
+    device_ends.upload(ends.data(), ends.size() * 4);
+    Quantized rows = rows_of(options, m, k), columns = tokens_of(options, k, m, count, alignment);
+    columns.data.fill(0x11);
+    const unsigned long long untouched = hash_of(columns.data);
+    LaterCasts later;
+    const Execution on{.workspace = workspace.data(), .workspace_bytes = workspace.bytes(), .later = &later};
+    cuda::quantize_pair({x.data(), Format::bf16, {m, k}, gpu0}, {device_ends.as<std::int32_t>(), count, gpu0},
+                        alignment, options, rows.view, columns.view, on);
+    checked(cudaDeviceSynchronize(), "the first half");
+    if (hash_of(columns.data) != untouched)
+        return std::printf("FAILED more than 2^31 elements in halves: columns were made in the first\n") > 0;
+    later.run(nullptr);
+    checked(cudaDeviceSynchronize(), "quantize_pair in halves");
+    return check_groups("more than 2^31 elements in halves", x, k, ends, alignment, options, &rows, columns,
+                        ends.size() - 1, ends.size());
+}
+
+// As many of weights, in two visits: the last expert.
+int check_visits(const QuantizeOptions& options) {
+    const i64 experts = 1040, n = 512, k = 4096, size = n * k;
+    DeviceBuffer w = normal_bf16(experts * size, 9), workspace(cuda::weight_workspace_bytes(experts, n, k));
+    Quantized along_k = weights_of(options, experts, n, k), along_n = weights_of(options, experts, k, n);
+    along_k.data.fill(0x11);
+    along_n.data.fill(0x11);
+    const ConstTensorView view(w.data(), Format::bf16, {experts, n, k}, gpu0);
+    if (!cuda::keeps_maxima(view, options)) return std::printf("FAILED: weights that keep no maxima\n") > 0;
+    Execution on{.workspace = workspace.data(), .workspace_bytes = workspace.bytes(), .visit = WeightVisit::first};
+    cuda::quantize_weights(view, options, along_k.view, {}, on);
+    on.visit = WeightVisit::second;
+    cuda::quantize_weights(view, options, {}, along_n.view, on);
+    checked(cudaDeviceSynchronize(), "quantize_weights in two visits");
+
+    Tensor last(Format::bf16, {1, n, k}), data_k(options.format, {1, n, k}), scale_k(Format::f32, {1, n}),
+        data_n(options.format, {1, k, n}), scale_n(Format::f32, {1, k});
+    const auto download = [&](void* to, const DeviceBuffer& from, std::size_t bytes) {  // the last expert's
+        checked(cudaMemcpy(to, from.as<unsigned char>() + static_cast<std::size_t>(experts - 1) * bytes, bytes,
+                           cudaMemcpyDeviceToHost),
+                "cudaMemcpy");
+    };
+    download(last.as<unsigned char>(), w, last.bytes());
+    reference::quantize_weights(last, options, {data_k, scale_k, {}}, {data_n, scale_n, {}}, {});
+    int failures = 0;
+    const auto compare = [&](const char* what, const Tensor& expected, const DeviceBuffer& given) {
+        std::vector<unsigned char> got(expected.bytes());
+        download(got.data(), given, got.size());
+        if (std::memcmp(got.data(), expected.as<unsigned char>(), got.size()) != 0)
+            failures += std::printf("FAILED more than 2^31 weights in two visits: %s\n", what) > 0;
+    };
+    compare("data along k", data_k, along_k.data);
+    compare("scales along k", scale_k, along_k.scale);
+    compare("data along n", data_n, along_n.data);
+    compare("scales along n", scale_n, along_n.scale);
+    if (!failures) std::printf("ok: more than 2^31 weights in two visits, the last expert\n");
+    std::fflush(stdout);
+    return failures;
+}
+
 }  // namespace
 
 int large() {
@@ -115,6 +179,7 @@ int large() {
         std::vector<std::int32_t> ends = {200, 300000, 300001, 300001, 524700, 525000};
         run_both("more than 2^31 elements", 525000, 4104, ends, 16, 4, 6);
     }
+    failures += check_halves(options) + check_visits(options);
     // Repetition, and a graph replayed with other groups.
     const i64 m = 16640, k = 2048, count = 16, alignment = 128;
     DeviceBuffer x = normal_bf16(m * k, 9), ends(count * 4), workspace(cuda::token_workspace_bytes(m, k, count));
