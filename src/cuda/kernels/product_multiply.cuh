@@ -27,10 +27,12 @@ struct Multiplier {
         static_cast<std::uint32_t>(Config::right_panels ? mn_major_descriptor(storage.right[0], Config::panel_bytes)
                                                         : k_major_descriptor(storage.right[0]));
 
-    // How many turns a warpgroup takes in a slot: with products in two parts it always has some waiting.
-    static constexpr int turns = Config::accumulation == Accumulation::fast || Config::tokens_left ? 0
-                                 : Config::columns_halved                                          ? 2
-                                                                                                   : 1;
+    // How many turns a warpgroup takes in a slot. With one set of accumulators, or products in two parts, it always has
+    // some waiting; but one that decodes should do so while the other's run.
+    static constexpr int turns =
+        Config::columns_halved                                                                    ? 2
+        : Config::decoded || (Config::accumulation != Accumulation::fast && !Config::tokens_left) ? 1
+                                                                                                  : 0;
 
     // To the next slot.
     __device__ __forceinline__ void advance() {
@@ -120,21 +122,22 @@ struct Multiplier {
             ptx::wgmma_bf16<Width, Config::left_panels, Config::right_panels, Accumulate>(acc, a, b);
     }
 
-    // mx: issues the products of one block of 32 of a slot, the left rows in registers.
+    // mx: issues the products of a slot, the left rows in registers.
     template <int Width, bool Accumulate>
-    __device__ __forceinline__ void multiply_block(float (&acc)[Width / 2], const std::uint32_t (&left)[8],
-                                                   int block) const {
+    __device__ __forceinline__ void multiply_operands(float (&acc)[Width / 2], const std::uint32_t (&first)[8],
+                                                      const std::uint32_t (&second)[8]) const {
         if constexpr (Accumulate) ptx::wgmma_hold(acc);
         ptx::wgmma_fence();
-        const std::uint32_t b = right + block * (64 / 16);
-        ptx::wgmma_bf16<Width, Accumulate>(acc, left, descriptor(b));
-        ptx::wgmma_bf16<Width, true>(acc, left + 4, descriptor(b + 32 / 16));
+        ptx::wgmma_bf16<Width, Accumulate>(acc, first, descriptor(right));
+        ptx::wgmma_bf16<Width, true>(acc, first + 4, descriptor(right + 32 / 16));
+        ptx::wgmma_bf16<Width, true>(acc, second, descriptor(right + 64 / 16));
+        ptx::wgmma_bf16<Width, true>(acc, second + 4, descriptor(right + 96 / 16));
         ptx::wgmma_commit();
         ptx::wgmma_hold(acc);
     }
 
     // mx: one tile's products; returns the next task. A slot is decoded, but for the factors, while the products of the
-    // one before run: what stands between the wait for a block's products and the next block's is waited for.
+    // one before run, and the warpgroups take turns: one decodes while the other's products run.
     // NOTES: without a branch around any product, or ptxas waits for each of them (C7513).
     template <int Width, bool single>
     __device__ __forceinline__ ProductTask multiply_decoded(float (&acc)[Width / 2], const ProductTask& task) {
@@ -152,24 +155,27 @@ struct Multiplier {
             ptx::barrier_wait(&storage.tiles_arrived[position.slot], position.phase);
         };
         read_slot(0);
-        decoder.template decode<single>(taken[0], first);
-        multiply_block<Width, false>(acc, first, 0);
+        const auto decode_both = [&] {
+            decoder.template decode<single>(taken[0], first);
+            decoder.template decode<single>(taken[1], second);
+        };
+        decode_both();
+        take_turn();
+        multiply_operands<Width, false>(acc, first, second);
+        pass_turn();
         const ProductTask next = tasks.next();
-        decoder.template decode<single>(taken[1], second);
-        multiply_block<Width, true>(acc, second, 1);
         for (int round = 1; round < task.blocks; ++round) {
             const int previous = position.slot;
             advance();
             read_slot(round);
-            ptx::wgmma_wait<1>();
+            ptx::wgmma_wait<0>();
             ptx::wgmma_hold(first);
-            decoder.template decode<single>(taken[0], first);
-            multiply_block<Width, true>(acc, first, 0);
-            ptx::wgmma_wait<1>();
             ptx::wgmma_hold(second);
             release(previous);
-            decoder.template decode<single>(taken[1], second);
-            multiply_block<Width, true>(acc, second, 1);
+            decode_both();
+            take_turn();
+            multiply_operands<Width, true>(acc, first, second);
+            pass_turn();
         }
         ptx::wgmma_wait<0>();
         ptx::wgmma_hold(first);

@@ -61,7 +61,7 @@ __device__ void store_tiles(ProductStorage<Config>& storage, const ProductParame
                                              along_k ? 0 : task.group);
         task = tasks.next();
     }
-    if (lane == 0) ptx::store_wait_all();
+    if (ptx::elect_lane()) ptx::store_wait_all();
 }
 
 }  // namespace octet::cuda

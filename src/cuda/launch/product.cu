@@ -97,8 +97,8 @@ bool whole_columns(const WeightGradientProduct& p) {
 
 // A pass over the weights costs less than the slower product where each of them is multiplied with many tokens; over
 // the activations, where they are multiplied with many gradients.
-bool mx_decodes_left(const TokenGroupedProduct& p) { return p.m >= 3072 * p.e; }
-bool mx_decodes_left(const WeightGradientProduct& p) { return p.n >= 2560; }
+bool mx_decodes_left(const TokenGroupedProduct& p) { return p.m >= 8192 * p.e; }
+bool mx_decodes_left(const WeightGradientProduct& p) { return p.n >= 6144; }
 
 std::size_t workspace_bytes(const TokenGroupedProduct& p) {
     if (p.recipe != ProductRecipe::mxfp8) return 0;

@@ -25,6 +25,20 @@ __device__ __forceinline__ void named_arrive(int name, int threads) {
     asm volatile("bar.arrive %0, %1;" ::"r"(name), "r"(threads) : "memory");
 }
 
+// True in one lane of the warp, always the same one. Instructions of the copy engine are then issued as they are;
+// behind a test of the lane's number ptxas puts each into a loop over the lanes, 75 clocks long.
+__device__ __forceinline__ bool elect_lane() {
+    std::uint32_t elected;
+    asm volatile(
+        "{\n.reg .pred p;\n"
+        "elect.sync _|p, 0xffffffff;\n"
+        "selp.u32 %0, 1, 0, p;\n}"
+        : "=r"(elected)
+        :
+        : "memory");
+    return elected != 0;
+}
+
 // Stores four 8x8 matrices of 16-bit values. Lane l gives the address of row l%8 of matrix l/8 and holds, of each
 // matrix, the elements (l/4, 2*(l%4)) and (l/4, 2*(l%4)+1).
 __device__ __forceinline__ void store_matrices(std::uint32_t row_address, std::uint32_t m0, std::uint32_t m1,

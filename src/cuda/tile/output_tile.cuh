@@ -228,7 +228,7 @@ struct OutputDrainer {
 
     // Adds: asks for the old tile, once the engine has read what the buffer held before.
     __device__ void fetch(int width, int left_row, int right_row, int batch) const {
-        if (threadIdx.x % 32 != 0) return;
+        if (!ptx::elect_lane()) return;
         ptx::Barrier* arrived = &storage.drained[0];
         const int panels = min(Layout::panels, (left_extent - left_row + Layout::line_left - 1) / Layout::line_left);
         ptx::barrier_arrive_expect(arrived, max(panels, 0) * width * 128);
@@ -242,22 +242,21 @@ struct OutputDrainer {
     // where it does not, a box that would touch them is stored line by line.
     template <bool clipped>
     __device__ void drain(int width, int left_row, int right_row, int right_valid, int batch) {
-        const int lane = static_cast<int>(threadIdx.x % 32);
         for (int first = 0; first < width; first += Layout::chunk_right) {
             ptx::barrier_wait(&storage.staged[position.slot], position.phase);
             const std::uint8_t* chunk = chunks.bytes[position.slot];
             for (int box = 0; box < Layout::chunk_right && first + box < width; box += Layout::box_right) {
                 const int right = first + box;
                 if (clipped || right + Layout::box_right <= right_valid) {
-                    if (lane == 0) send(chunk + box * 128, left_row, right_row + right, batch);
+                    if (ptx::elect_lane()) send(chunk + box * 128, left_row, right_row + right, batch);
                 } else {
                     copy_lines(chunk + box * 128, left_row, right_row + right, right_valid - right);
                 }
             }
             __syncwarp();
-            if (lane == 0) ptx::store_commit();
+            if (ptx::elect_lane()) ptx::store_commit();
             if (Layout::buffers > 1 && pending >= 0) {
-                if (lane == 0) ptx::store_wait_read<1>();
+                if (ptx::elect_lane()) ptx::store_wait_read<1>();
                 ptx::warp_arrive(&storage.drained[pending]);
             }
             pending = position.slot;
@@ -267,21 +266,20 @@ struct OutputDrainer {
 
     // out[row .. + rows, column .. + width], staged by stage_rows; rows from there on belong to somebody else.
     __device__ void drain_columns(int width, int column, int row, int rows) {
-        const int lane = static_cast<int>(threadIdx.x % 32);
         for (int first = 0; first < width; first += 64) {
             ptx::barrier_wait(&storage.staged[position.slot], position.phase);
             const std::uint8_t* chunk = chunks.bytes[position.slot];
             for (int box = 0; box < 64 && box < rows; box += Layout::box_right) {
                 if (box + Layout::box_right <= rows) {
-                    if (lane == 0) send(chunk + box * 128, column + first, row + box, 0);
+                    if (ptx::elect_lane()) send(chunk + box * 128, column + first, row + box, 0);
                 } else {
                     copy_lines(chunk + box * 128, column + first, row + box, rows - box);
                 }
             }
             __syncwarp();
-            if (lane == 0) ptx::store_commit();
+            if (ptx::elect_lane()) ptx::store_commit();
             if (Layout::buffers > 1 && pending >= 0) {
-                if (lane == 0) ptx::store_wait_read<1>();
+                if (ptx::elect_lane()) ptx::store_wait_read<1>();
                 ptx::warp_arrive(&storage.drained[pending]);
             }
             pending = position.slot;
@@ -293,7 +291,7 @@ struct OutputDrainer {
     // Waits until the engine has read the last chunk, and gives its buffer back.
     __device__ void finish() {
         if (pending >= 0) {
-            if (threadIdx.x % 32 == 0) ptx::store_wait_read<0>();
+            if (ptx::elect_lane()) ptx::store_wait_read<0>();
             if constexpr (!Layout::adds) ptx::warp_arrive(&storage.drained[pending]);
         }
         pending = -1;
