@@ -162,7 +162,7 @@ private:
     OCTET_GPU static void store(Thread& t, const Segment& a, i32 token, const Eight<In>& x, float scale) {
         if (token >= a.padded_rows) return;
         Vec8 v = encode_eight<Codec>(t, x, scale);
-        if (a.rows - token < 8) v = first_bytes(v, a.rows - token);
+        if (a.rows - token < 8) v = first_bytes(v, static_cast<i32>(t.keep(static_cast<u32>(a.rows - token))));
         store_eight(t, a.data + token, v, a.padded_rows - token);
     }
 
@@ -370,7 +370,8 @@ private:
         if (token >= a.padded_rows) return;
         Vec8 v = encode_eight<Codec>(t, x, scale);
         if (token >= a.rows) v = Vec8{{0, 0}};
-        if (ragged) v = first_bytes(v, a.rows - token);
+        // Masks for all steps would be worked out, and spilled, by every block that needs none.
+        if (ragged) v = first_bytes(v, static_cast<i32>(t.keep(static_cast<u32>(a.rows - token))));
         t.store8(to + token, v);
     }
 
