@@ -56,9 +56,9 @@ __device__ __forceinline__ void load_slot(ProductStorage<Config>& storage, const
         for (int panel = 0; panel < right_panels; ++panel)
             ptx::tensor_load(right + panel * Config::panel_bytes, maps.right, arrived, task.right_row + panel * 64,
                              right_reduce, 0);
-    } else if constexpr (Config::columns_halved) {
-        // NOTES: as measured. Blockwise wgrad is 5-7% slower when its loads are issued faster, by an elected lane or
-        // fewer of them: the warpgroups' turns then fall otherwise.
+    } else if constexpr (Config::scaled_blocks) {
+        // Blockwise products were slower when their loads came faster, by an elected lane and fewer of them: wgrad by
+        // 5-7%, forward by half a percent. Why is not known.
         if (task.right_width == Config::right_tile) {
             constexpr int half = Config::right_tile / 2;
             ptx::tensor_load(right, maps.right_full, arrived, right_reduce, task.right_row, right_batch);
@@ -230,7 +230,7 @@ __device__ void feed(ProductStorage<Config>& storage, const OperandMaps& maps, c
         ScaleFeederOf<Config> scale_feeder(parameters, task);
         for (int round = 0; round < task.blocks; ++round, position.advance()) {
             ptx::barrier_wait(&storage.tiles_free[position.slot], position.phase ^ 1);
-            const bool issues = Config::columns_halved ? threadIdx.x % 32 == 0 : ptx::elect_lane();  // see load_slot
+            const bool issues = Config::scaled_blocks ? threadIdx.x % 32 == 0 : ptx::elect_lane();  // see load_slot
             if (issues) load_slot<Config>(storage, maps, task, round, position.slot);
             scale_feeder.load(storage.scales[position.slot], &storage.tiles_arrived[position.slot]);
         }
