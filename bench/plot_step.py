@@ -77,11 +77,12 @@ def draw(rows, title):
 def table(rows):
     """The uneven split in Markdown: Octet's time, and what it and torchao are to torch's bf16."""
     shape_of = lambda row: ", ".join(str(row[name]) for name in "MNKE")
-    cached = {shape_of(row): row["vs"]["torch_bf16"] for row in rows if row["op"] == "fwd_bwd_cached" and row["split"] == "uneven"}
+    versus_of = lambda row: row["peer_us"]["torch_bf16"] / row["us"]
+    cached = {shape_of(row): versus_of(row) for row in rows if row["op"] == "fwd_bwd_cached" and row["split"] == "uneven"}
     lines, ratios = [], []
     for row in rows:
         if row["op"] == "fwd_bwd" and row["split"] == "uneven":
-            versus, torchao = row["vs"]["torch_bf16"], row["vs"].get("torchao", math.nan)
+            versus, torchao = versus_of(row), row["vs"].get("torchao", math.nan)
             ratios.append((versus, cached[shape_of(row)], versus / torchao, torchao))
             lines.append((shape_of(row), f"{row['us']:.0f}", ratios[-1]))
     lines.append(("geometric mean", "", [math.exp(sum(map(math.log, column)) / len(column)) for column in zip(*ratios)]))

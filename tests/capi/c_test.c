@@ -227,39 +227,71 @@ static void weights(void) {
     octet_quantize_options_destroy(how);
 }
 
-/* The three products of two groups from plain operands, small enough to check by hand; and one of 8-bit operands. */
+/* A step of two experts, small enough to check by hand; its values are exact in e4m3 with any power-of-two scale. */
+typedef struct step {
+    float a[3][2], w[2][2][2], dy[3][2], y[3][2], da[3][2], dw[2][2][2];
+    octet_groups* groups;
+    octet_tensor *ta, *tw, *tdy, *ty, *tda, *tdw;
+} step;
+static const int32_t step_ends[2] = {2, 3};
+
+static void poison_step(step* s) {
+    memset(s->y, 0xEE, sizeof s->y);
+    memset(s->da, 0xEE, sizeof s->da);
+    memset(s->dw, 0xEE, sizeof s->dw);
+}
+
+static void open_step(step* s) {
+    *s = (step){
+        .a = {{1, 2}, {3, 4}, {5, 6}}, .w = {{{1, 0}, {0, 1}}, {{1, 1}, {2, 0}}}, .dy = {{1, 0}, {0, 1}, {1, 1}}};
+    poison_step(s);
+    OK(octet_groups_create(step_ends, 2, OCTET_DEVICE_CPU, 0, &s->groups));
+    s->ta = tensor(s->a, OCTET_F32, 2, 3, 2, 0);
+    s->tw = tensor(s->w, OCTET_F32, 3, 2, 2, 2);
+    s->tdy = tensor(s->dy, OCTET_F32, 2, 3, 2, 0);
+    s->ty = tensor(s->y, OCTET_F32, 2, 3, 2, 0);
+    s->tda = tensor(s->da, OCTET_F32, 2, 3, 2, 0);
+    s->tdw = tensor(s->dw, OCTET_F32, 3, 2, 2, 2);
+}
+
+static void check_step(const step* s) {
+    CHECK(s->y[0][0] == 1 && s->y[1][1] == 4 && s->y[2][0] == 11 && s->y[2][1] == 10);
+    CHECK(s->da[0][0] == 1 && s->da[1][1] == 1 && s->da[2][0] == 3 && s->da[2][1] == 1);
+    CHECK(s->dw[0][0][0] == 1 && s->dw[0][1][1] == 4 && s->dw[1][0][0] == 5 && s->dw[1][1][1] == 6);
+}
+
+static void close_step(step* s) {
+    octet_groups_destroy(s->groups);
+    octet_tensor* all[6] = {s->ta, s->tw, s->tdy, s->ty, s->tda, s->tdw};
+    for (int i = 0; i < 6; ++i) octet_tensor_destroy(all[i]);
+}
+
+/* The three products from plain operands, and one of 8-bit operands. */
 static void products(void) {
     enum { M = 3, N = 2, K = 2, E = 2 };
-    float a[M][K] = {{1, 2}, {3, 4}, {5, 6}}, w[E][N][K] = {{{1, 0}, {0, 1}}, {{1, 1}, {2, 0}}};
-    float y[M][N], dy[M][N] = {{1, 0}, {0, 1}, {1, 1}}, da[M][K], dw[E][N][K];
-    const int32_t ends[E] = {2, 3};
-    octet_groups* groups = NULL;
-    OK(octet_groups_create(ends, E, OCTET_DEVICE_CPU, 0, &groups));
-    octet_tensor *ta = tensor(a, OCTET_F32, 2, M, K, 0), *tw = tensor(w, OCTET_F32, 3, E, N, K);
-    octet_tensor *ty = tensor(y, OCTET_F32, 2, M, N, 0), *tdy = tensor(dy, OCTET_F32, 2, M, N, 0);
-    octet_tensor *tda = tensor(da, OCTET_F32, 2, M, K, 0), *tdw = tensor(dw, OCTET_F32, 3, E, N, K);
+    step s;
+    open_step(&s);
     octet_operand *oa = NULL, *ow = NULL, *ody = NULL, *oq = NULL;
-    OK(octet_operand_create_plain(ta, &oa));
-    OK(octet_operand_create_plain(tw, &ow));
-    OK(octet_operand_create_plain(tdy, &ody));
-    OK(octet_grouped_forward(oa, ow, groups, ty, NULL, NULL));
-    CHECK(y[0][0] == 1 && y[1][1] == 4 && y[2][0] == 11 && y[2][1] == 10);
-    OK(octet_grouped_dgrad(ody, ow, groups, tda, NULL, NULL));
-    CHECK(da[0][0] == 1 && da[1][1] == 1 && da[2][0] == 3 && da[2][1] == 1);
-    OK(octet_grouped_wgrad(ody, oa, groups, 1, tdw, NULL, NULL));
-    CHECK(dw[0][0][0] == 1 && dw[0][1][1] == 4 && dw[1][0][0] == 5 && dw[1][1][1] == 6);
+    OK(octet_operand_create_plain(s.ta, &oa));
+    OK(octet_operand_create_plain(s.tw, &ow));
+    OK(octet_operand_create_plain(s.tdy, &ody));
+    OK(octet_grouped_forward(oa, ow, s.groups, s.ty, NULL, NULL));
+    OK(octet_grouped_dgrad(ody, ow, s.groups, s.tda, NULL, NULL));
+    OK(octet_grouped_wgrad(ody, oa, s.groups, 1, s.tdw, NULL, NULL));
+    check_step(&s);
     octet_product_options* add = NULL;
     OK(octet_product_options_create(&add));
     OK(octet_product_options_set(add, "update", "add"));
     REFUSED(octet_product_options_set(add, "update", "subtract"), "subtract");
     REFUSED(octet_product_options_set(add, "upgrade", "add"), "upgrade");
-    OK(octet_grouped_wgrad(ody, oa, groups, 1, tdw, add, NULL));
-    CHECK(dw[1][0][0] == 10);
-    REFUSED(octet_grouped_forward(NULL, ow, groups, ty, NULL, NULL), "a is NULL");
-    REFUSED(octet_grouped_forward(oa, ow, groups, tda, add, (octet_execution*)groups), "not a handle of the kind");
+    OK(octet_grouped_wgrad(ody, oa, s.groups, 1, s.tdw, add, NULL));
+    CHECK(s.dw[1][0][0] == 10);
+    REFUSED(octet_grouped_forward(NULL, ow, s.groups, s.ty, NULL, NULL), "a is NULL");
+    REFUSED(octet_grouped_forward(oa, ow, s.groups, s.tda, add, (octet_execution*)s.groups),
+            "not a handle of the kind");
     octet_groups* one = NULL;
-    OK(octet_groups_create(ends, 1, OCTET_DEVICE_CPU, 0, &one));
-    REFUSED(octet_grouped_forward(oa, ow, one, ty, NULL, NULL), "experts");
+    OK(octet_groups_create(step_ends, 1, OCTET_DEVICE_CPU, 0, &one));
+    REFUSED(octet_grouped_forward(oa, ow, one, s.ty, NULL, NULL), "experts");
 
     /* The left side in 8 bits: these values are exact in e4m3 with any power-of-two scale. */
     uint8_t data[M][K];
@@ -267,12 +299,12 @@ static void products(void) {
     octet_quantize_options* how = options("rowwise", "power_of_two");
     octet_quantized* q = quantized(tensor(data, OCTET_E4M3, 2, M, K, 0), NULL, tensor(inverse, OCTET_F32, 1, M, 0, 0));
     octet_tensor* ty8 = tensor(y8, OCTET_F32, 2, M, N, 0);
-    OK(octet_quantize_rows(ta, how, q, NULL));
+    OK(octet_quantize_rows(s.ta, how, q, NULL));
     REFUSED(octet_operand_create_quantized(q, "colwise", &oq), "colwise");
     REFUSED(octet_operand_create_plain(NULL, &oq), "values is NULL");
     OK(octet_operand_create_quantized(q, "rowwise", &oq));
-    OK(octet_grouped_forward(oq, ow, groups, ty8, NULL, NULL));
-    CHECK(memcmp(y, y8, sizeof y) == 0);
+    OK(octet_grouped_forward(oq, ow, s.groups, ty8, NULL, NULL));
+    CHECK(memcmp(s.y, y8, sizeof y8) == 0);
     octet_operand_destroy(oa);
     octet_operand_destroy(ow);
     octet_operand_destroy(ody);
@@ -280,57 +312,44 @@ static void products(void) {
     octet_product_options_destroy(add);
     octet_quantize_options_destroy(how);
     octet_quantized_destroy(q);
-    octet_groups_destroy(groups);
     octet_groups_destroy(one);
-    octet_tensor* all[7] = {ta, tw, ty, tdy, tda, tdw, ty8};
-    for (int i = 0; i < 7; ++i) octet_tensor_destroy(all[i]);
+    octet_tensor_destroy(ty8);
+    close_step(&s);
 }
 
 /* A layer's step, which is the same however its casts are arranged: values that are exact in e4m3. */
 static void grouped_linear(void) {
     enum { M = 3, N = 2, K = 2, E = 2 };
-    float a[M][K] = {{1, 2}, {3, 4}, {5, 6}}, w[E][N][K] = {{{1, 0}, {0, 1}}, {{1, 1}, {2, 0}}};
-    float y[M][N], dy[M][N] = {{1, 0}, {0, 1}, {1, 1}}, da[M][K], dw[E][N][K];
-    const int32_t ends[E] = {2, 3};
-    octet_groups* groups = NULL;
-    OK(octet_groups_create(ends, E, OCTET_DEVICE_CPU, 0, &groups));
-    octet_tensor *ta = tensor(a, OCTET_F32, 2, M, K, 0), *tw = tensor(w, OCTET_F32, 3, E, N, K);
-    octet_tensor *ty = tensor(y, OCTET_F32, 2, M, N, 0), *tdy = tensor(dy, OCTET_F32, 2, M, N, 0);
-    octet_tensor *tda = tensor(da, OCTET_F32, 2, M, K, 0), *tdw = tensor(dw, OCTET_F32, 3, E, N, K);
+    step s;
+    open_step(&s);
     octet_recipe* recipe = NULL;
     octet_grouped_linear* linear = NULL;
     OK(octet_recipe_parse("fp8_rowwise", &recipe));
     OK(octet_grouped_linear_create(E, N, K, recipe, &linear));
-    REFUSED(octet_grouped_linear_forward(linear, ta, groups, ty, NULL), "bind_weights");
-    OK(octet_grouped_linear_bind_weights(linear, tw));
-    REFUSED(octet_grouped_linear_backward(linear, tdy, groups, tda, tdw, 0, NULL), "forward");
+    REFUSED(octet_grouped_linear_forward(linear, s.ta, s.groups, s.ty, NULL), "bind_weights");
+    OK(octet_grouped_linear_bind_weights(linear, s.tw));
+    REFUSED(octet_grouped_linear_backward(linear, s.tdy, s.groups, s.tda, s.tdw, 0, NULL), "forward");
     const char* arrangements[2] = {"none", "A and forward, W and forward, dY and dgrad"};
     for (int i = 0; i < 2; ++i) {
         int64_t casts = -1;
-        memset(y, 0xEE, sizeof y);
-        memset(da, 0xEE, sizeof da);
-        memset(dw, 0xEE, sizeof dw);
+        poison_step(&s);
         OK(octet_grouped_linear_arrange_casts(linear, arrangements[i]));
         OK(octet_grouped_linear_weights_changed(linear));
-        OK(octet_grouped_linear_forward(linear, ta, groups, ty, NULL));
-        OK(octet_grouped_linear_backward(linear, tdy, groups, tda, tdw, 0, NULL));
-        CHECK(y[0][0] == 1 && y[1][1] == 4 && y[2][0] == 11 && y[2][1] == 10);
-        CHECK(da[0][0] == 1 && da[1][1] == 1 && da[2][0] == 3 && da[2][1] == 1);
-        CHECK(dw[0][0][0] == 1 && dw[0][1][1] == 4 && dw[1][0][0] == 5 && dw[1][1][1] == 6);
+        OK(octet_grouped_linear_forward(linear, s.ta, s.groups, s.ty, NULL));
+        OK(octet_grouped_linear_backward(linear, s.tdy, s.groups, s.tda, s.tdw, 0, NULL));
+        check_step(&s);
         OK(octet_grouped_linear_report(linear, NULL, NULL, NULL, &casts));
         CHECK(casts == i + 1);
     }
-    OK(octet_grouped_linear_backward(linear, tdy, groups, NULL, tdw, 1, NULL));
-    CHECK(dw[1][0][0] == 10);
+    OK(octet_grouped_linear_backward(linear, s.tdy, s.groups, NULL, s.tdw, 1, NULL));
+    CHECK(s.dw[1][0][0] == 10);
     REFUSED(octet_grouped_linear_arrange_casts(linear, "W and dgrad"), "W and dgrad");
     REFUSED(octet_grouped_linear_arrange_casts(linear, "W and wgrad"), "beside forward");
     REFUSED(octet_grouped_linear_arrange_casts(linear, NULL), "beside is NULL");
     REFUSED(octet_grouped_linear_arrange_casts(NULL, "none"), "linear is NULL");
     octet_grouped_linear_destroy(linear);
     octet_recipe_destroy(recipe);
-    octet_groups_destroy(groups);
-    octet_tensor* all[6] = {ta, tw, ty, tdy, tda, tdw};
-    for (int i = 0; i < 6; ++i) octet_tensor_destroy(all[i]);
+    close_step(&s);
 }
 
 static void devices(void) {

@@ -214,7 +214,6 @@ TEST(GroupedLinear, EveryMixOfPrecisionsAgreesWithTheReference) {
                 }
 }
 
-// Forward, then the activation is overwritten: backward must not have needed it.
 // The order of casts and products is the same on every device; the halves themselves are a GPU's.
 TEST(GroupedLinear, ArrangementsOfCastsGiveTheSameBits) {
     for (const char* text : {"fp8_rowwise", "fp8_blockwise", "mxfp8", "fp8_rowwise:wgrad=bf16",
@@ -273,6 +272,7 @@ TEST(GroupedLinear, ARefusedProductLeavesNoHalfCastWeightsBehind) {
     EXPECT_THROW(layer.arrange_casts(parse_casts_beside("W and wgrad")), Error);
 }
 
+// Forward, then the activation is overwritten: backward must not have needed it.
 TEST(GroupedLinear, DoesNotReadTheActivationAgain) {
     Random random(24);
     Step step = make_step({2, 33, 40}, 50, {20, 50}, Format::bf16, random);
