@@ -195,6 +195,11 @@ if "check" in modes:
         check_token(3000, 2048 + 16, 1008, [5, 1000, 300, 0, 1, 641, 700], recipe)
         check_token(2100, 384, 656, [64] * 31 + [1], recipe)
         check_token(3000, 640, 512, [37 * (i % 3) for i in range(70)], recipe)
+        if recipe == "mx":  # a pass over the weights: twice as many tokens as rows of all experts
+            check_token(3000, 176, 1008, [5, 1000, 300, 0, 1, 641, 700], recipe)
+            check_token(2100, 32, 656, [64] * 31 + [1], recipe)
+            check_token(8400, 272, 288, [8300], recipe)
+            check_token(16500, 400, 1008, [8300, 8100], recipe)
         check_wgrad(1000, 1408, 768, [1, 0, 255, 33, 0, 511, 7, 100], recipe)
         check_wgrad(1500, 400, 1040, [5, 700, 0, 641, 30], recipe)
         if recipe != "bf16": check_wgrad(1500, 400, 1040, [5, 700, 0, 641, 30], recipe, align=2 * ALIGN[recipe])
@@ -206,20 +211,18 @@ if "check" in modes:
     check_token(3000, 2048 + 16, 1008, [5, 1000, 300, 0, 1, 641, 700], "bf16 across")
     check_token(3000, 640, 520, [37 * (i % 3) for i in range(70)], "bf16 across")
     # mxfp8: both operands decoded by a pass
-    check_token(8400, 272, 288, [8300], "mx")
-    check_token(16500, 400, 1008, [8300, 8100], "mx")
     check_wgrad(1500, 6160, 400, [5, 700, 0, 641, 30], "mx")
     check_wgrad(6000, 6160, 144, [2900, 0, 3001], "mx", align=128)
     # mxfp8: NaN elements, NaN blocks, subnormal and zero elements, the smallest and large exponents
-    for above in (135, 150):
-        A = torch.randint(0, 256, (96, 160), device=dev, dtype=torch.uint8); A[(A & 127) == 127] = 0; W = A.clone()[:64].unsqueeze(0).contiguous()
-        sa, sw = (torch.randint(100, above, (n, 5), device=dev, dtype=torch.uint8) for n in (96, 64)); sw = sw.unsqueeze(0)
+    for above, N in ((135, 64), (150, 64), (135, 32), (150, 32)):
+        A = torch.randint(0, 256, (96, 160), device=dev, dtype=torch.uint8); A[(A & 127) == 127] = 0; W = A.clone()[:N].unsqueeze(0).contiguous()
+        sa, sw = (torch.randint(100, above, (n, 5), device=dev, dtype=torch.uint8) for n in (96, N)); sw = sw.unsqueeze(0)
         A[3, 7] = 127; A[5, 150] = 255; sa[9, 2] = 255; sa[11, 1] = 0; A[11, 32:64] = 3; W[0, 2, 1] = 127
-        out = torch.zeros(96, 64, device=dev); token(A.view(f8), sa, W.view(f8), sw, ends_of([96]), out, recipe="mx")
+        out = torch.zeros(96, N, device=dev); token(A.view(f8), sa, W.view(f8), sw, ends_of([96]), out, recipe="mx")
         e8 = lambda b: torch.where(b == 255, torch.nan, torch.exp2(b.double() - 127)).repeat_interleave(32, -1)
         ref = (A.view(f8).double() * e8(sa)) @ (W[0].view(f8).double() * e8(sw[0])).t()
         fine = ~ref.isnan()
-        expect(bool((out.isnan() == ref.isnan()).all()) and rel(out[fine], ref[fine]) < 1e-5, f"mxfp8 special values, exponents under {above}: error {rel(out[fine], ref[fine]):.1e}, {int(ref.isnan().sum())} NaN")
+        expect(bool((out.isnan() == ref.isnan()).all()) and rel(out[fine], ref[fine]) < 1e-5, f"mxfp8 special values, N = {N}, exponents under {above}: error {rel(out[fine], ref[fine]):.1e}, {int(ref.isnan().sum())} NaN")
     check_token(65536, 256, 512, [128] * 512, reps=1000 if "repeat" in modes else 30, configs=((0, 0),))
     check_token(65536, 256, 512, [128] * 512, "mx", reps=1000 if "repeat" in modes else 30, configs=((0, 0),))
     check_wgrad(65536, 256, 256, [128] * 512, reps=1000 if "repeat" in modes else 30, configs=((0, 0),))
@@ -237,17 +240,18 @@ if "check" in modes:
     ends.copy_(ends_of([511, 0, 7])); out.fill_(float("nan")); graph.replay()
     ref = torch.cat([A[:511].double() @ W[0].double().t(), A[511:518].double() @ W[2].double().t()])
     expect(rel(out[:518], ref) < 1e-3 and bool(out[518:].isnan().all()), "a captured launch replayed with other groups")
-    # The same of mxfp8, tokens decoded before the product.
-    M, N, K = 3300, 256, 1024
-    A, W = torch.randn(M, K, device=dev).to(f8), torch.randn(3, N, K, device=dev).to(f8); sa, sw = (torch.full(s, 127, device=dev, dtype=torch.uint8) for s in ((M, K // 32), (3, N, K // 32)))
-    ends, out = ends_of([1000, 1100, 1200]), torch.zeros(M, N, device=dev)
-    token(A, sa, W, sw, ends, out, recipe="mx"); torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph): token(A, sa, W, sw, ends, out, recipe="mx")
-    for sizes in ([3200, 0, 70], [5, 2001, 1200]):
-        ends.copy_(ends_of(sizes)); out.fill_(float("nan")); graph.replay()
-        ref = torch.cat([a.double() @ w.double().t() for a, w in zip(A[:sum(sizes)].split(sizes), W)])
-        expect(rel(out[:sum(sizes)], ref) < 1e-5 and bool(out[sum(sizes):].isnan().all()), f"a captured mxfp8 launch replayed with groups {sizes}")
+    # The same of mxfp8, a pass over the tokens and one over the weights.
+    for N in (640, 256):
+        M, K = 3300, 1024
+        A, W = torch.randn(M, K, device=dev).to(f8), torch.randn(3, N, K, device=dev).to(f8); sa, sw = (torch.full(s, 127, device=dev, dtype=torch.uint8) for s in ((M, K // 32), (3, N, K // 32)))
+        ends, out = ends_of([1000, 1100, 1200]), torch.zeros(M, N, device=dev)
+        token(A, sa, W, sw, ends, out, recipe="mx"); torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph): token(A, sa, W, sw, ends, out, recipe="mx")
+        for sizes in ([3200, 0, 70], [5, 2001, 1200]):
+            ends.copy_(ends_of(sizes)); out.fill_(float("nan")); graph.replay()
+            ref = torch.cat([a.double() @ w.double().t() for a, w in zip(A[:sum(sizes)].split(sizes), W)])
+            expect(rel(out[:sum(sizes)], ref) < 1e-5 and bool(out[sum(sizes):].isnan().all()), f"a captured mxfp8 launch, N = {N}, replayed with groups {sizes}")
     # More than 2^31 elements.
     if "large" in modes:
         M, N, K = 300000, 8192, 128

@@ -170,13 +170,12 @@ struct ExponentFeeder {
 
     __device__ ExponentFeeder(const ProductParameters& parameters, const ProductTask& task) {
         const int lane = static_cast<int>(threadIdx.x % 32), row = task.left_row + lane, block = task.left_first / 32;
-        const std::int64_t first = Config::reduction == Reduction::along_k
-                                       ? static_cast<std::int64_t>(task.group) * parameters.shape.left_extent
-                                       : 0;
+        const bool of_group = Config::reduction == Reduction::along_k && !Config::tokens_left;  // weights
+        const std::int64_t first = of_group ? static_cast<std::int64_t>(task.group) * parameters.shape.left_extent : 0;
         left = parameters.left_exponents + (first + row) * parameters.scale_blocks + block;
         step = std::int64_t{32} * parameters.scale_blocks;
         blocks = parameters.scale_blocks - block;  // none in an empty group, whose operands lie past the end
-        rows = blocks > 0 ? parameters.shape.left_extent - row : 0;
+        rows = blocks > 0 ? (Config::tokens_left ? parameters.shape.tokens : parameters.shape.left_extent) - row : 0;
         place = left_place(lane);
         words =
             (reinterpret_cast<std::uintptr_t>(parameters.left_exponents) | parameters.scale_blocks | block) % 4 == 0;
@@ -214,10 +213,10 @@ struct NoScaleFeeder {
 };
 
 template <class Config>
-using ScaleFeederOf =
-    std::conditional_t<Config::tokens_left, TokenScaleFeeder<Config>,
-                       std::conditional_t<Config::scaled_blocks, ScaleFeeder<Config>,
-                                          std::conditional_t<Config::decoded, ExponentFeeder<Config>, NoScaleFeeder>>>;
+using ScaleFeederOf = std::conditional_t<
+    Config::decoded, ExponentFeeder<Config>,
+    std::conditional_t<!Config::scaled_blocks, NoScaleFeeder,
+                       std::conditional_t<Config::tokens_left, TokenScaleFeeder<Config>, ScaleFeeder<Config>>>>;
 
 // Warp 0 of the feeding warpgroup: one lane keeps the copy engine busy; all lanes fetch scales that come by slots.
 template <class Config>

@@ -28,8 +28,11 @@ enum class Lies {
     across_reduction,  // the rows of the product are; the tensor cores transpose, 16-bit elements only
 };
 
+// Which side the tokens of forward and dgrad are on.
+enum class Tokens { right, left };
+
 template <Element element_, Reduction reduction_, Lies left_lies_, Output output_, Accumulation accumulation_,
-          int right_tile_, int slots_>
+          int right_tile_, int slots_, Tokens tokens_ = Tokens::right>
 struct ProductConfig {
     static constexpr Element element = element_;
     static constexpr Reduction reduction = reduction_;
@@ -46,10 +49,7 @@ struct ProductConfig {
     // Where shared memory is left for it, a whole bf16 tile of each multiplying warpgroup waits there for its store; a
     // tile that is added to waits there whole in any case.
     static constexpr int slot_bytes = left_tile * left_line + right_tile * 128;
-    // Blockwise, forward and dgrad: a scale for every token and block of the reduction, one for 128 x 128 weights. With
-    // the tokens as columns every lane would read a scale for two of its accumulators, from shared memory that the
-    // tensor cores keep busy already; as rows they are two scales a lane. Everywhere else the tokens are on the right.
-    static constexpr bool tokens_left = accumulation == Accumulation::blocks && reduction == Reduction::along_k;
+    static constexpr bool tokens_left = tokens_ == Tokens::left;
     // Blockwise wgrad: scales on both sides, of which a lane needs two for its rows and one for each of its columns. So
     // each multiplying warpgroup has all 128 rows of half of the columns, in two turns: half as many to read.
     static constexpr bool columns_halved =
@@ -89,6 +89,7 @@ struct ProductConfig {
 
     static_assert(right_tile % 32 == 0 && right_tile <= 256 && (right_tile % 64 == 0 || !right_panels));
     static_assert(!right_panels || left_panels, "tokens as rows: of both operands");
+    static_assert(!tokens_left || reduction == Reduction::along_k);
     static_assert(!left_panels || (element == Element::bf16 && accumulation == Accumulation::fast),
                   "the tensor cores transpose 16-bit operands only");
     static_assert(!decoded || accumulation == Accumulation::fast);
@@ -145,10 +146,12 @@ struct ProductStorage {
     alignas(1024) std::uint8_t right[Config::slots][Config::right_tile * 128];
     OutputChunks<typename Config::OutputLayout> chunks[2];  // per multiplying warpgroup
     OutputStorage<typename Config::OutputLayout, Config::right_tile> output[2];
-    using Scales =
-        std::conditional_t<Config::tokens_left, TokenSlotScales<Config::tokens_left ? Config::right_tile : 64>,
-                           std::conditional_t<Config::scaled_blocks, SlotScales<Config::right_tile>,
-                                              std::conditional_t<Config::decoded, SlotExponents, NoScales>>>;
+    using Scales = std::conditional_t<
+        Config::decoded, SlotExponents,
+        std::conditional_t<
+            !Config::scaled_blocks, NoScales,
+            std::conditional_t<Config::tokens_left, TokenSlotScales<Config::tokens_left ? Config::right_tile : 64>,
+                               SlotScales<Config::right_tile>>>>;
     Scales scales[Config::slots];
     alignas(16) ProductTask tasks[tasks_ahead];
     ptx::Barrier tiles_arrived[Config::slots], tiles_free[Config::slots];

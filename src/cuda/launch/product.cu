@@ -95,19 +95,20 @@ bool whole_columns(const WeightGradientProduct& p) {
 
 }  // namespace
 
-// A pass over the weights costs less than the slower product where each of them is multiplied with many tokens; over
-// the activations, where they are multiplied with many gradients.
-bool mx_decodes_left(const TokenGroupedProduct& p) { return p.m >= 8192 * p.e; }
-bool mx_decodes_left(const WeightGradientProduct& p) { return p.n >= 6144; }
+// Tokens as rows come in tiles of 128, of which a group leaves half of one empty on average: the weights have to be
+// much smaller.
+bool mx_decodes_weights(const TokenGroupedProduct& p) { return p.m >= 2 * p.e * p.n; }
+// A pass over the activations costs less than the slower product where they are multiplied with many gradients.
+bool mx_decodes_activations(const WeightGradientProduct& p) { return p.n >= 6144; }
 
 std::size_t workspace_bytes(const TokenGroupedProduct& p) {
     if (p.recipe != ProductRecipe::mxfp8) return 0;
-    return static_cast<std::size_t>(p.m * p.k * 2 + (mx_decodes_left(p) ? p.e * p.n * p.k * 2 : mx_look_bytes));
+    return static_cast<std::size_t>((mx_decodes_weights(p) ? p.e * p.n : p.m) * p.k * 2 + mx_look_bytes);
 }
 std::size_t workspace_bytes(const WeightGradientProduct& p) {
     if (p.recipe != ProductRecipe::mxfp8) return 0;
     return static_cast<std::size_t>(p.n * p.dy_padded * 2 +
-                                    (mx_decodes_left(p) ? p.k * p.a_padded * 2 : mx_look_bytes));
+                                    (mx_decodes_activations(p) ? p.k * p.a_padded * 2 : mx_look_bytes));
 }
 
 const char* name(ProductKernel kernel) { return kernel == ProductKernel::hopper ? "hopper" : "generic"; }
@@ -133,6 +134,7 @@ ProductKernel choose_kernel(const WeightGradientProduct& p) {
 ProductPlan choose_plan(const TokenGroupedProduct& p) {
     const bool two_sets = p.recipe == ProductRecipe::fp8_rowwise && p.accumulation == ProductAccumulation::promoted;
     if (p.recipe == ProductRecipe::fp8_blockwise || two_sets) return {8, 192, 4};
+    if (p.recipe == ProductRecipe::mxfp8 && mx_decodes_weights(p)) return {16, 256, 3};
     return {8, 256, p.output == ProductOutput::bf16 && p.m < 512 * p.e ? 4 : 3};
 }
 ProductPlan choose_plan(const WeightGradientProduct& p) {

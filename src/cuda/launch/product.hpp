@@ -84,9 +84,11 @@ ProductKernel choose_kernel(const WeightGradientProduct& product);
 ProductPlan choose_plan(const TokenGroupedProduct& product);
 ProductPlan choose_plan(const WeightGradientProduct& product);
 
-// mxfp8 decodes the left operand (weights, activations) before the product, not on the way to the tensor cores.
-bool mx_decodes_left(const TokenGroupedProduct& product);
-bool mx_decodes_left(const WeightGradientProduct& product);
+// mxfp8: the pass before forward or dgrad is over the weights, not the tokens; the other operand is decoded on the way
+// to the tensor cores.
+bool mx_decodes_weights(const TokenGroupedProduct& product);
+// mxfp8: the activations are decoded before wgrad, as the gradients are, not on the way to the tensor cores.
+bool mx_decodes_activations(const WeightGradientProduct& product);
 
 // What the Hopper kernel works in, on a multiple of 16 bytes; 0 but for mxfp8.
 std::size_t workspace_bytes(const TokenGroupedProduct& product);

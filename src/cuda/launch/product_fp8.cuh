@@ -20,8 +20,9 @@ void launch_fp8_instance(const TokenGroupedProduct& p, const ProductPlan& plan, 
     const ProductMaps maps = accumulation == Accumulation::blocks
                                  ? ProductMaps{tokens(128), weights(32), weights(tile / 2), out}
                                  : ProductMaps{weights(128), tokens(32), tokens(tile / 2), out};
-    launch_product<element, Reduction::along_k, output, accumulation>(maps, parameters_of(p, plan), plan,
-                                                                      most_tiles(p, plan), stream);
+    constexpr Tokens tokens_lie = accumulation == Accumulation::blocks ? Tokens::left : Tokens::right;
+    launch_product<element, Reduction::along_k, output, accumulation, Lies::along_reduction, tokens_lie>(
+        maps, parameters_of(p, plan), plan, most_tiles(p, plan), stream);
 }
 
 template <Element element>

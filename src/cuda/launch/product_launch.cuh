@@ -50,11 +50,11 @@ void launch_product(const ProductMaps& maps, const ProductParameters& parameters
 }
 
 template <Element element, Reduction reduction, Output output, Accumulation accumulation,
-          Lies left_lies = Lies::along_reduction>
+          Lies left_lies = Lies::along_reduction, Tokens tokens = Tokens::right>
 void launch_product(const ProductMaps& maps, const ProductParameters& parameters, const ProductPlan& plan,
                     std::int64_t most_tiles, cudaStream_t stream) {
     const auto launch_with = [&]<int right_tile, int slots>() {
-        launch_product<ProductConfig<element, reduction, left_lies, output, accumulation, right_tile, slots>>(
+        launch_product<ProductConfig<element, reduction, left_lies, output, accumulation, right_tile, slots, tokens>>(
             maps, parameters, most_tiles, stream);
     };
     const auto is = [&](int right_tile, int slots) { return plan.right_tile == right_tile && plan.slots == slots; };
@@ -70,7 +70,7 @@ void launch_product(const ProductMaps& maps, const ProductParameters& parameters
         if (is(192, 4)) return launch_with.template operator()<192, 4>();
     } else {
         if (is(256, 3)) return launch_with.template operator()<256, 3>();
-        if constexpr (output == Output::bf16 && reduction == Reduction::along_k)
+        if constexpr (output == Output::bf16 && reduction == Reduction::along_k && tokens == Tokens::right)
             if (is(256, 4)) return launch_with.template operator()<256, 4>();
     }
     fail(Status::unsupported, "no product kernel was built for right tiles of ", plan.right_tile, " and ", plan.slots,
@@ -97,15 +97,26 @@ inline CUtensorMap make_output_map(ProductOutput output, void* out, std::int64_t
                             bf16 ? 2 : 4, batches, rows, columns, box_rows, bf16 ? 64 : 32});
 }
 
+// The tokens are on the right, so that groups are cut into tiles of any width, but for
+//   - fp8_blockwise: a scale for every token and block of the reduction, one for 128 x 128 weights. With the tokens as
+//     columns every lane would read a scale for two of its accumulators, from shared memory that the tensor cores keep
+//     busy already; as rows they are two scales a lane;
+//   - mxfp8 whose weights are the smaller operand: a pass decodes the right one.
+inline Tokens tokens_on(const TokenGroupedProduct& p) {
+    const bool left =
+        p.recipe == ProductRecipe::fp8_blockwise || (p.recipe == ProductRecipe::mxfp8 && mx_decodes_weights(p));
+    return left ? Tokens::left : Tokens::right;
+}
+
 inline ProductParameters parameters_of(const TokenGroupedProduct& p, const ProductPlan& plan) {
     const int k = static_cast<int>(p.k);
-    const bool tokens_left = p.recipe == ProductRecipe::fp8_blockwise;
+    const bool left = tokens_on(p) == Tokens::left;
     return {
         {p.ends, static_cast<int>(p.e), static_cast<int>(p.m), static_cast<int>(p.n), 0, k, k, false, 1, 1, plan.band},
-        tokens_left ? p.a_inverse : p.w_inverse,
-        tokens_left ? p.w_inverse : p.a_inverse,
-        static_cast<const std::uint8_t*>(p.w_scale),
-        static_cast<const std::uint8_t*>(p.a_scale),
+        left ? p.a_inverse : p.w_inverse,
+        left ? p.w_inverse : p.a_inverse,
+        static_cast<const std::uint8_t*>(left ? p.a_scale : p.w_scale),
+        static_cast<const std::uint8_t*>(left ? p.w_scale : p.a_scale),
         static_cast<int>(p.recipe == ProductRecipe::mxfp8 ? (p.k + 31) / 32 : (p.k + 127) / 128),
         p.out};
 }
@@ -126,9 +137,8 @@ inline ProductParameters parameters_of(const WeightGradientProduct& p, const Pro
 
 // The most tiles any split of the tokens can give.
 inline std::int64_t most_tiles(const TokenGroupedProduct& p, const ProductPlan& plan) {
-    const bool tokens_left = p.recipe == ProductRecipe::fp8_blockwise;
-    const std::int64_t token_tile = tokens_left ? 128 : plan.right_tile,
-                       weight_tile = tokens_left ? plan.right_tile : 128;
+    const bool left = tokens_on(p) == Tokens::left;
+    const std::int64_t token_tile = left ? 128 : plan.right_tile, weight_tile = left ? plan.right_tile : 128;
     return (p.m / token_tile + std::min(p.m, p.e)) * ((p.n + weight_tile - 1) / weight_tile);
 }
 inline std::int64_t most_tiles(const WeightGradientProduct& p, const ProductPlan& plan) {

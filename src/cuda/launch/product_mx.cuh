@@ -1,7 +1,7 @@
-// mxfp8 grouped products, exact: e4m3 times a power of two is multiplied as bf16. The right operand (tokens, gradients)
-// is decoded into the workspace first, since every left tile reads it again. The left one (weights, activations) is
-// decoded on its way to the tensor cores, which takes an eighth longer than a bf16 product, or, where that is more than
-// a pass over it, first too.
+// mxfp8 grouped products, exact: e4m3 times a power of two is multiplied as bf16. The right operand (of forward and
+// dgrad the smaller one of tokens and weights, of wgrad the gradients) is decoded into the workspace first, since every
+// left tile reads it again. The left one is decoded on its way to the tensor cores, which takes an eighth longer than a
+// bf16 product, or, where that is more than a pass over it (wgrad), first too.
 #pragma once
 
 #include "cuda/kernels/mx_rows.cuh"
@@ -21,9 +21,10 @@ inline CUtensorMap mx_left_map(const char* what, const void* data, std::int64_t 
     return make_tensor_map({what, data, CU_TENSOR_MAP_DATA_TYPE_UINT8, 1, batches, rows, columns, 128, 64});
 }
 
-inline CUtensorMap mx_decoded_map(const void* decoded, std::int64_t rows, std::int64_t columns, int box_rows) {
+inline CUtensorMap mx_decoded_map(const void* decoded, std::int64_t batches, std::int64_t rows, std::int64_t columns,
+                                  int box_rows) {
     return make_tensor_map(
-        {"the workspace", decoded, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, 1, rows, columns, box_rows, 64});
+        {"the workspace", decoded, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, batches, rows, columns, box_rows, 64});
 }
 
 static_assert(mx_look_bytes == mx_lookers * sizeof(std::uint32_t));

@@ -7,9 +7,9 @@ namespace {
 template <Output output>
 void launch_wgrad(const WeightGradientProduct& p, const ProductPlan& plan, cudaStream_t stream) {
     const void* a = behind_right(p.workspace, p.n * p.dy_padded);
-    const ProductMaps maps = {mx_decoded_map(a, p.k, p.a_padded, 128),
-                              mx_decoded_map(p.workspace, p.n, p.dy_padded, 32),
-                              mx_decoded_map(p.workspace, p.n, p.dy_padded, plan.right_tile / 2),
+    const ProductMaps maps = {mx_decoded_map(a, 1, p.k, p.a_padded, 128),
+                              mx_decoded_map(p.workspace, 1, p.n, p.dy_padded, 32),
+                              mx_decoded_map(p.workspace, 1, p.n, p.dy_padded, plan.right_tile / 2),
                               make_output_map(p.output, p.dw, p.e, p.n, p.k)};
     launch_product<Element::bf16, Reduction::along_padded_tokens, output, Accumulation::fast>(
         maps, parameters_of(p, plan), plan, most_tiles(p, plan), stream);
