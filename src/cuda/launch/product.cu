@@ -133,7 +133,9 @@ ProductKernel choose_kernel(const WeightGradientProduct& p) {
 // and a fourth slot is worth more.
 ProductPlan choose_plan(const TokenGroupedProduct& p) {
     const bool two_sets = p.recipe == ProductRecipe::fp8_rowwise && p.accumulation == ProductAccumulation::promoted;
-    if (p.recipe == ProductRecipe::fp8_blockwise || two_sets) return {8, 192, 4};
+    if (two_sets) return {8, 192, 4};
+    // Bands of as many tokens, in tiles of 128.
+    if (p.recipe == ProductRecipe::fp8_blockwise) return {16, 192, 4};
     if (p.recipe == ProductRecipe::mxfp8 && mx_decodes_weights(p)) return {16, 256, 3};
     return {8, 256, p.output == ProductOutput::bf16 && p.m < 512 * p.e ? 4 : 3};
 }
