@@ -1,7 +1,8 @@
 // Eight neighbouring elements of a row, as they were read, and the largest magnitudes of such eights.
 //
 // Magnitudes are kept as integers: the bits of |x| order as the numbers do, with NaN above infinity, so that one
-// integer maximum folds them and a NaN stays. bf16 magnitudes stay packed, two to a word.
+// integer maximum folds them and a NaN stays. bf16 magnitudes stay packed, two to a word, and until the last maximum
+// their sign bits mean nothing: an instruction takes the maximum of magnitudes and leaves some sign (plain_magnitude).
 #pragma once
 
 #include "gpu/simt.hpp"
@@ -96,14 +97,19 @@ struct Magnitudes {
 template <class In, class Thread>
 OCTET_GPU u32 magnitude_max(Thread& t, u32 a, u32 b) {
     if constexpr (In::words == 4)
-        return t.max_u16x2(a, b);
+        return t.max_magnitude_bf16x2(a, b);
     else
         return a > b ? a : b;
 }
 
 template <class In>
 OCTET_GPU u32 magnitude_of(u32 word) {
-    return word & (In::words == 4 ? 0x7FFF7FFFu : 0x7FFFFFFFu);
+    return In::words == 4 ? word : word & 0x7FFFFFFFu;
+}
+// A word of magnitudes whose maxima are done.
+template <class In>
+OCTET_GPU u32 plain_magnitude(u32 word) {
+    return In::words == 4 ? word & 0x7FFF7FFFu : word;
 }
 
 template <class In>
@@ -133,7 +139,7 @@ OCTET_GPU u32 fold_across(Thread& t, const Magnitudes<In>& m) {
 template <class In>
 OCTET_GPU u32 f32_bits_of(u32 word) {
     if constexpr (In::words == 4) {
-        const u32 low = word << 16, high = word & 0xFFFF0000u;
+        const u32 low = word << 16 & 0x7FFFFFFFu, high = word & 0x7FFF0000u;
         return low > high ? low : high;
     } else {
         return word;
@@ -153,10 +159,10 @@ OCTET_GPU u32 fold_lanes(Thread& t, u32 word) {
 template <class In, int lanes, class Thread>
 OCTET_GPU void peaks_of_two(Thread& t, u32 a, u32 b, u32 (&peaks)[2]) {
     if constexpr (In::words == 4) {  // both in one word
-        const u32 both =
-            fold_lanes<In, lanes>(t, t.max_u16x2(t.permute_bytes(a, b, 0x5410u), t.permute_bytes(a, b, 0x7632u)));
-        peaks[0] = both << 16;
-        peaks[1] = both & 0xFFFF0000u;
+        const u32 both = fold_lanes<In, lanes>(
+            t, magnitude_max<In>(t, t.permute_bytes(a, b, 0x5410u), t.permute_bytes(a, b, 0x7632u)));
+        peaks[0] = both << 16 & 0x7FFFFFFFu;
+        peaks[1] = both & 0x7FFF0000u;
     } else {
         peaks[0] = fold_lanes<In, lanes>(t, a);
         peaks[1] = fold_lanes<In, lanes>(t, b);

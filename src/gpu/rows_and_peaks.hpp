@@ -167,7 +167,7 @@ private:
             t.barrier();
             Vec16 v;
             OCTET_UNROLL
-            for (int i = 0; i < 4; ++i) v.word[i] = peaks[j].word[i];
+            for (int i = 0; i < 4; ++i) v.word[i] = plain_magnitude<In>(peaks[j].word[i]);
             t.store_shared(reinterpret_cast<Vec16*>(s.column_peak) + t.thread(), v);
             t.barrier();
             OCTET_UNROLL

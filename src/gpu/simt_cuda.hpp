@@ -168,7 +168,12 @@ struct CudaThread {
     OCTET_GPU static void admit_later() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
 
     // ---- arithmetic
-    OCTET_GPU static u32 max_u16x2(u32 a, u32 b) { return __vmaxu2(a, b); }
+    // The larger magnitudes of two bf16 pairs, NaN above all, each with a sign that means nothing.
+    OCTET_GPU static u32 max_magnitude_bf16x2(u32 a, u32 b) {
+        u32 larger;
+        asm("max.NaN.xorsign.abs.bf16x2 %0, %1, %2;" : "=r"(larger) : "r"(a), "r"(b));
+        return larger;
+    }
     OCTET_GPU static u32 permute_bytes(u32 a, u32 b, u32 selector) { return __byte_perm(a, b, selector); }
 
     // What core/swiglu.hpp asks of arithmetic.

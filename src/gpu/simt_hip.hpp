@@ -109,9 +109,10 @@ struct HipThread {
     OCTET_GPU static void admit_later() {}
 
     // ---- arithmetic
-    OCTET_GPU static u32 max_u16x2(u32 a, u32 b) {
-        return __builtin_bit_cast(
-            u32, __builtin_elementwise_max(__builtin_bit_cast(Halves, a), __builtin_bit_cast(Halves, b)));
+    // The larger magnitudes of two bf16 pairs.
+    OCTET_GPU static u32 max_magnitude_bf16x2(u32 a, u32 b) {
+        return __builtin_bit_cast(u32, __builtin_elementwise_max(__builtin_bit_cast(Halves, a & 0x7FFF7FFFu),
+                                                                 __builtin_bit_cast(Halves, b & 0x7FFF7FFFu)));
     }
     // A selector has a nibble a byte of the result: 0-3 are a's, 4-7 b's. The instruction wants a byte each, and b
     // first.

@@ -396,9 +396,12 @@ private:
         if (me % unit < across) {
             auto* to = reinterpret_cast<Vec16*>(&s.peak[me / unit][me % unit * 8]);
             OCTET_UNROLL
-            for (int piece = 0; piece < In::pieces; ++piece)
-                t.store_shared(to + piece, Vec16{{peaks.word[4 * piece], peaks.word[4 * piece + 1],
-                                                  peaks.word[4 * piece + 2], peaks.word[4 * piece + 3]}});
+            for (int piece = 0; piece < In::pieces; ++piece) {
+                Vec16 v;
+                OCTET_UNROLL
+                for (int w = 0; w < 4; ++w) v.word[w] = plain_magnitude<In>(peaks.word[4 * piece + w]);
+                t.store_shared(to + piece, v);
+            }
         }
         t.barrier();
         u32 peak = 0;

@@ -448,7 +448,7 @@ private:
         for (int piece = 0; piece < In::pieces; ++piece) {
             Vec16 v;
             OCTET_UNROLL
-            for (int i = 0; i < 4; ++i) v.word[i] = peaks.word[piece * 4 + i];
+            for (int i = 0; i < 4; ++i) v.word[i] = plain_magnitude<In>(peaks.word[piece * 4 + i]);
             t.store_shared(reinterpret_cast<Vec16*>(&s.column_peak[t.thread() / unit][place_of(t).column]) + piece, v);
         }
     }

@@ -204,10 +204,15 @@ public:
     void admit_later() {}
     void prefetch(const void*) {}
 
-    static u32 max_u16x2(u32 a, u32 b) {
-        const u32 low = (a & 0xFFFFu) > (b & 0xFFFFu) ? a & 0xFFFFu : b & 0xFFFFu;
-        const u32 high = (a >> 16) > (b >> 16) ? a >> 16 : b >> 16;
-        return high << 16 | low;
+    // The larger magnitudes of two bf16 pairs, with signs that a kernel must not lean on, and one NaN for all.
+    static u32 max_magnitude_bf16x2(u32 a, u32 b) {
+        u32 result = 0;
+        for (int shift = 0; shift < 32; shift += 16) {
+            const u32 x = a >> shift & 0x7FFFu, y = b >> shift & 0x7FFFu, larger = x > y ? x : y;
+            const u32 sign = (a ^ b) >> shift & 0x8000u;
+            result |= (larger > 0x7F80u ? 0x7FFFu : larger | sign) << shift;
+        }
+        return result;
     }
     static u32 permute_bytes(u32 a, u32 b, u32 selector) {
         const u64 both = static_cast<u64>(b) << 32 | a;
