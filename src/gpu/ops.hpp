@@ -244,7 +244,7 @@ void launch_tiles(Runner& runner, TileParams p) {
     } else {
         place_plan(runner, p, tiles_workspace(p.groups, row_tiles * tiling.column_tiles));
         const i64 listing = std::clamp<i64>(ceil_div(row_tiles * tiling.column_tiles, 256), 1, 264);
-        if (few) {
+        if (few || !p.ends) {
             runner.template launch<TileListKernel<true>>(listing, p);
         } else {
             launch_plan(runner, p);

@@ -145,9 +145,30 @@ OCTET_GPU i64 group_of(u32 item, i64 count, FirstItem first_item) {
     return low;
 }
 
+// The tile of an item, whose groups' spans span_of tells.
+template <class SpanOf>
+OCTET_GPU Tile tile_of(const TileParams& p, u32 item, SpanOf span_of) {
+    Tile at{};
+    at.none = 1;
+    if (item < span_of(p.groups + 1).first_item) {
+        const i64 group = group_of(item, p.groups + 1, [&](i64 i) { return span_of(i).first_item; });
+        const Span span = span_of(group);
+        at = describe(p, group, span, item - span.first_item);
+    }
+    return at;
+}
+
+// A group's span where all have as many rows (weights): nothing needs to be looked up.
+OCTET_GPU Span uniform_span(const TileParams& p, i64 group) {
+    const i32 rows = static_cast<i32>(p.uniform_rows);
+    const u32 number = static_cast<u32>(group < p.groups ? group : p.groups);
+    return {number * static_cast<u32>(p.tiling.items(rows, true)), group < p.groups ? rows : 0,
+            number * static_cast<u32>(rows), 0};
+}
+
 inline constexpr int most_spans = 512;  // what a block has room for
 
-// With few groups every block works out their spans for itself; else the plan has them already.
+// Few groups, or those of equally many rows, every block works out for itself; else the plan has them already.
 template <bool few>
 struct TileListKernel {
     static constexpr int threads = PlanKernel::threads;
@@ -160,31 +181,27 @@ struct TileListKernel {
 
     template <class Thread>
     OCTET_GPU static void run(Thread& t, const Params& p, Shared& s) {
-        const i64 count = p.groups + 1;
         if constexpr (few) {
             t.admit_later();
-            PlanKernel::for_spans<threads>(t, p, s.plan,
-                                           [&](i64 i, const Span& span) { t.store_shared(&s.span[i], span); });
             PlanKernel::clear<threads>(t, p);
+            if (p.ends)
+                PlanKernel::for_spans<threads>(t, p, s.plan,
+                                               [&](i64 i, const Span& span) { t.store_shared(&s.span[i], span); });
             t.barrier();
         } else {
             t.await_earlier();
         }
         const auto span_of = [&](i64 i) {
             if constexpr (few)
-                return t.load_shared(&s.span[i]);
+                return p.ends ? t.load_shared(&s.span[i]) : uniform_span(p, i);
             else
                 return p.plan.span[i];
         };
-        const u32 items = span_of(count).first_item;
+        const u32 items = span_of(p.groups + 1).first_item;
         if (t.block() == 0 && t.thread() == 0) t.store(p.plan.items, items);
         OCTET_ROLLED
-        for (u32 item = t.block() * threads + static_cast<u32>(t.thread()); item < items;
-             item += t.blocks() * threads) {
-            const i64 group = group_of(item, count, [&](i64 i) { return span_of(i).first_item; });
-            const Span span = span_of(group);
-            p.plan.tile[item] = describe(p, group, span, item - span.first_item);
-        }
+        for (u32 item = t.block() * threads + static_cast<u32>(t.thread()); item < items; item += t.blocks() * threads)
+            p.plan.tile[item] = tile_of(p, item, span_of);
     }
 };
 

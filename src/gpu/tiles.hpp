@@ -76,8 +76,6 @@ struct TilesKernel {
 
     template <class Thread>
     OCTET_GPU static void run(Thread& t, const Params& p, Shared& s) {
-        if constexpr (!exchanges) ask_for_first_tiles(t, p);
-        t.await_earlier();
         if constexpr (exchanges)
             run_together(t, p, s);
         else
@@ -85,26 +83,34 @@ struct TilesKernel {
     }
 
 private:
-    // While they are still being listed: the first items are the first rows.
-    template <class Thread>
-    OCTET_GPU static void ask_for_first_tiles(Thread& t, const Params& p) {
-        const TileOperand& o = p.operand[0];
-        const bool one_matrix = p.ends || o.x_stride[0] == p.uniform_rows * o.x_stride[1];
-        OCTET_UNROLL
-        for (u32 k = 0; k + 1 < slots; ++k)
-            ask_ahead<threads, In>(t, o.x, o.x_stride[1], one_matrix ? p.rows : p.uniform_rows, o.columns,
-                                   t.block() + k * t.blocks());
-    }
-
     // Scales stay within a tile.
     template <class Thread>
     OCTET_GPU static void run_alone(Thread& t, const Params& p, Shared& s) {
-        const u32 items = t.load_made(p.plan.items);
-        OCTET_UNROLL
-        for (u32 k = 0; k < slots; ++k) put(t, s, k, take(t, p, t.block() + k * t.blocks(), items));
+        // While tiles are still being listed, the first ones are found without the list, or, where groups are not known
+        // yet, asked for: they are the first rows.
+        const auto first = [&](u32 k) { return t.block() + k * t.blocks(); };
+        u32 items = 0;
+        if (p.ends == nullptr) {
+            const u32 k = static_cast<u32>(t.thread() / unit);
+            if (k < slots && t.thread() % unit == 0)
+                t.store_shared(&nth(s, k), tile_of(p, first(k), [&](i64 i) { return uniform_span(p, i); }));
+        } else {
+            const TileOperand& o = p.operand[0];
+            OCTET_UNROLL
+            for (u32 k = 0; k + 1 < slots; ++k)
+                ask_ahead<threads, In>(t, o.x, o.x_stride[1], p.rows, o.columns, first(k));
+            t.await_earlier();
+            items = t.load_made(p.plan.items);
+            OCTET_UNROLL
+            for (u32 k = 0; k < slots; ++k) put(t, s, k, take(t, p, first(k), items));
+        }
         t.barrier();
         OCTET_ROLLED
         for (u32 k = 0; k + 1 < slots; ++k) fetch(t, p, s, k);
+        if (p.ends == nullptr) {
+            t.await_earlier();
+            items = t.load_made(p.plan.items);
+        }
         OCTET_ROLLED
         for (u32 k = 0; !t.load_shared(&nth(s, k).none); ++k) {
             const Vec16 later = take(t, p, next_item(t, s, k), items);
@@ -219,15 +225,7 @@ private:
             const Vec16 v = t.load16(p.plan.span + i);
             return Span{v.word[0], static_cast<i32>(v.word[1]), v.word[2], v.word[3]};
         };
-        const u32 item = t.block() + k * t.blocks();
-        Tile at{};
-        at.none = 1;
-        if (item < span_of(p.groups + 1).first_item) {
-            const i64 group = group_of(item, p.groups + 1, [&](i64 i) { return span_of(i).first_item; });
-            const Span span = span_of(group);
-            at = describe(p, group, span, item - span.first_item);
-        }
-        t.store_shared(&nth(s, k), at);
+        t.store_shared(&nth(s, k), tile_of(p, t.block() + k * t.blocks(), span_of));
     }
 
     // Others are taken as blocks come by, since multiprocessors are not equally fast; a ticket is asked for a tile
