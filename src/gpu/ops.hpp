@@ -568,11 +568,11 @@ void quantize_transposed(Runner& runner, ConstTensorView x, Groups groups, i64 a
     p.rule = detail::rule_of(options);
     p.aligned = detail::rows_aligned(x);
     detail::set_groups(p, groups, x.size(1), alignment);
-    // Short rows should come in numbers: twice as many as the teams of a block take at once, while there are blocks
-    // enough. A long one keeps a block busy alone.
+    // Short rows should come in numbers: as many as the teams of a block take at once, and of more than 256 tokens
+    // twice as many, while there are blocks enough. A long one keeps a block busy alone.
     const i64 tokens = ceil_div(std::max<i64>(p.rows, 1), std::max<i64>(p.groups, 1));  // of a group
     const i64 at_once = tokens <= 128 ? 64 : tokens <= 256 ? 32 : tokens <= 1024 ? 16 : 8;
-    const i64 rounds = groups.count * p.features / at_once >= 2048 ? 2 : 1;
+    const i64 rounds = tokens > 256 && groups.count * p.features / at_once >= 2048 ? 2 : 1;
     p.features_a_block = static_cast<i32>(std::clamp<i64>(32768 / tokens, 1, rounds * at_once));
     const i64 blocks = groups.count * ceil_div(p.features, p.features_a_block);
     // A plan is a launch more. Without one every block looks for its group, which is for few blocks.
@@ -583,20 +583,20 @@ void quantize_transposed(Runner& runner, ConstTensorView x, Groups groups, i64 a
         using In = typename decltype(in)::type;
         constexpr int most = In::words == 4 ? 8 : 4;
         if (alone) return runner.template launch<TransposedKernel<In, Codec, Scaling::rowwise, 4, false>>(blocks, p);
+        const auto go = [&]<class Kernel>(detail::Type<Kernel>) {
+            p.before_plan = static_cast<u32>(runner.template resident<Kernel>());
+            runner.template launch_next<Kernel>(blocks, p);
+        };
         switch (options.scaling) {
             case Scaling::rowwise:
                 // Short groups want many threads, long ones many loads a thread.
                 if (x.size(1) <= groups.count * runner.tuning().short_groups)
-                    runner.template launch_next<TransposedKernel<In, Codec, Scaling::rowwise, 4>>(blocks, p);
+                    go(detail::Type<TransposedKernel<In, Codec, Scaling::rowwise, 4>>{});
                 else
-                    runner.template launch_next<TransposedKernel<In, Codec, Scaling::rowwise, most>>(blocks, p);
+                    go(detail::Type<TransposedKernel<In, Codec, Scaling::rowwise, most>>{});
                 break;
-            case Scaling::blockwise:
-                runner.template launch_next<TransposedKernel<In, Codec, Scaling::blockwise, most>>(blocks, p);
-                break;
-            case Scaling::mx:
-                runner.template launch_next<TransposedKernel<In, Codec, Scaling::mx, most>>(blocks, p);
-                break;
+            case Scaling::blockwise: go(detail::Type<TransposedKernel<In, Codec, Scaling::blockwise, most>>{}); break;
+            case Scaling::mx: go(detail::Type<TransposedKernel<In, Codec, Scaling::mx, most>>{}); break;
         }
     });
 }

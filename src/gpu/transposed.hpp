@@ -19,7 +19,8 @@ struct TransposedParams : PlanParams {  // rows: tokens
     i64 x_stride;
     i64 features;
     i32 features_a_block;
-    u8* data;  // [features, P]
+    u32 before_plan;  // blocks that look their group up themselves, while the plan is made
+    u8* data;         // [features, P]
     i64 data_stride;
     ScaleOut scale;  // [groups, features, blocks]
     ScaleRule rule;
@@ -59,20 +60,27 @@ struct TransposedKernel {
 
     template <class Thread>
     OCTET_GPU static void run(Thread& t, const Params& p, Shared& s) {
-        t.await_earlier();
+        take_rows(t, p, s);
+        if (planned && t.block() == 0) t.await_earlier();  // which did not, and is not to end before the plan
+    }
+
+private:
+    template <class Thread>
+    OCTET_GPU static void take_rows(Thread& t, const Params& p, Shared& s) {
         const u32 groups = static_cast<u32>(p.groups), group = t.block() % groups;
         const i64 feature0 = static_cast<i64>(t.block() / groups) * p.features_a_block;
         Segment a;
         a.group = group;
-        if constexpr (planned) {
+        if (planned && (block != 0 || t.block() >= p.before_plan)) {
+            t.await_earlier();
             const Group* range = p.plan.group + group;
             a.begin = static_cast<u32>(t.load_made(&range->begin));
             a.padded_begin = static_cast<u32>(t.load_made(&range->padded_begin));
             a.rows = t.load_made(&range->rows);
             a.padded_rows = t.load_made(&range->padded_rows);
         } else {
-            ask_ahead<threads, In>(t, p.x, p.x_stride, p.features, p.rows, t.block());
-            const Span span = find_span<threads>(t, p, group, s.sums);
+            if (!planned) ask_ahead<threads, In>(t, p.x, p.x_stride, p.features, p.rows, t.block());
+            const Span span = planned ? look_up(t, p, group, s) : find_span<threads>(t, p, group, s.sums);
             a.begin = span.position;
             a.padded_begin = span.padded_begin;
             a.rows = span.rows;
@@ -106,7 +114,11 @@ struct TransposedKernel {
             share<threads, false>(t, p, s, a, point, feature0, end);
     }
 
-private:
+    template <class Thread>
+    OCTET_GPU_RARE static Span look_up(Thread& t, const Params& p, u32 group, Shared& s) {
+        return find_span<threads>(t, p, group, s.sums);
+    }
+
     // Short groups' kernel has teams that take several rows at a time, the other one more widths.
     template <class Thread>
     OCTET_GPU static void share_out(Thread& t, const Params& p, Shared& s, const Segment& a, i32 eights, i64 feature0,
