@@ -130,12 +130,13 @@ template <int threads, class Thread>
 OCTET_GPU Span find_span(Thread& t, const PlanParams& p, u32 group, u32 (&sums)[static_cast<u32>(threads / unit)]) {
     constexpr u32 odd = 1u << 31;  // beside the sum, which stays below
     const i32 begin = group ? t.load(p.ends + group - 1) : 0, end = t.load(p.ends + group);
-    u32 padded = begin > end || end > p.rows ? odd : 0u;
+    u32 padded = 0;
     for (u32 g = static_cast<u32>(t.thread()); g < group; g += threads) {
         const i32 from = g ? t.load(p.ends + g - 1) : 0, to = t.load(p.ends + g);
         padded = from < 0 || from > to ? odd : padded + static_cast<u32>(p.tiling.padded(to - from, true));
         if (padded & odd) break;
     }
+    if (begin > end || end > p.rows) padded |= odd;  // not before the others are asked for
     const auto add = [](u32 a, u32 b) { return (a + b) | ((a | b) & odd); };
     OCTET_UNROLL
     for (int mask = 1; mask < unit; mask *= 2) padded = add(padded, t.shuffle_xor(padded, mask));

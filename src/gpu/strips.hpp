@@ -297,36 +297,37 @@ private:
         return row * across + (eight ^ (row / 16 * 2 + row % 2));
     }
     // Of the eights that a thread brings: the second one is of 32 rows on.
-    template <int width>
-    OCTET_GPU static u32 place_to_bring(const Strip<width>& a, int j) {
+    OCTET_GPU static u32 place_to_bring(u32 first, int j) {
         static_assert(copies == 2 && threads / across == 32);
-        return j == 0 ? a.place : (a.place ^ 4) + 32 * across;
+        return j == 0 ? first : (first ^ 4) + 32 * across;
     }
 
     // Sends for the next step of a strip.
     template <int width, class Thread>
     OCTET_GPU static void fetch(Thread& t, Shared& s, Strip<width>& a, int slot) {
-        OCTET_UNROLL
-        for (int j = 0; j < copies; ++j) {
-            const auto* x = a.x + j * 32 * a.stride;
-            const bool inside = a.to_bring > j * 32;
+        if (a.wide) {
             OCTET_UNROLL
-            for (int piece = 0; piece < In::pieces; ++piece) {
-                constexpr int elements = 8 / In::pieces;
-                Vec16* to = &s.slot[slot][piece][place_to_bring(a, j)];
-                if (a.wide)
-                    t.template copy_async<Line::rest_soon>(to, x + piece * elements, inside);
-                else
-                    fetch_part(t, to, x + piece * elements, inside ? at_most(elements, a.left - piece * elements) : 0);
-            }
+            for (int j = 0; j < copies; ++j) OCTET_UNROLL
+            for (int piece = 0; piece < In::pieces; ++piece)
+                t.template copy_async<Line::rest_soon>(&s.slot[slot][piece][place_to_bring(a.place, j)],
+                                                       a.x + j * 32 * a.stride + piece * elements, a.to_bring > j * 32);
+        } else {
+            fetch_parts(t, s.slot[slot], a.place, a.x, a.stride, a.to_bring, a.left);
         }
         a.x += a.step_rows * a.stride;
         a.to_bring -= a.step_rows;
     }
+    static constexpr int elements = 8 / In::pieces;  // of 16 bytes
     template <class Thread>
-    OCTET_GPU_RARE static void fetch_part(Thread& t, Vec16* to, const typename In::Element* x, i32 count) {
-        const Eight<In> some = load_some<In>(t, x, count);
-        t.store_shared(to, Vec16{{some.word[0], some.word[1], some.word[2], some.word[3]}});
+    OCTET_GPU_RARE static void fetch_parts(Thread& t, Vec16 (*slot)[static_cast<u32>(step * across)], u32 place,
+                                           const typename In::Element* x, i64 stride, i32 rows, i32 left) {
+        for (int j = 0; j < copies; ++j)
+            for (int piece = 0; piece < In::pieces; ++piece) {
+                const Eight<In> some = load_some<In>(t, x + j * 32 * stride + piece * elements,
+                                                     rows > j * 32 ? at_most(elements, left - piece * elements) : 0);
+                t.store_shared(&slot[piece][place_to_bring(place, j)],
+                               Vec16{{some.word[0], some.word[1], some.word[2], some.word[3]}});
+            }
     }
     // From the first step on, after so many.
     template <int width>
@@ -376,7 +377,7 @@ private:
         OCTET_UNROLL
         for (int j = 0; j < copies; ++j) OCTET_UNROLL
         for (int piece = 0; piece < In::pieces; ++piece) {
-            const Vec16 v = t.load_shared(&s.slot[slot][piece][place_to_bring(a, j)]);
+            const Vec16 v = t.load_shared(&s.slot[slot][piece][place_to_bring(a.place, j)]);
             OCTET_UNROLL
             for (int w = 0; w < 4; ++w)
                 peaks.word[4 * piece + w] =
@@ -446,7 +447,11 @@ private:
             t.store16(to, v);
             return;
         }
-        v = first_bytes(v, real);  // padding is zero bytes, whatever zero times the scale is
+        // Padding is zero bytes, whatever zero times the scale is.
+        if (real <= 0)
+            v = Vec16{{0, 0, 0, 0}};
+        else
+            v = first_bytes(v, real);
         if (a.wide && room >= 16)
             t.store16(to, v);
         else
