@@ -67,7 +67,7 @@ struct TilesKernel {
         // Read in wide pieces, which must not reach into what is being written.
         alignas(16) u32 unit_peak[static_cast<u32>(units)];
         alignas(16) float square_scale;
-        u32 ready[2];  // what those who look after counters saw
+        u32 known[2], ready[2];  // what those who look after counters saw, before the turn and in it
         u32 ticket;
         Tile work[static_cast<u32>(rooms)];
         PlanKernel::Shared plan;
@@ -158,26 +158,31 @@ private:
         t.await_answer(hand_in(t, s, 0, amax));
         t.barrier();
         count_in(t, s, 0);
-        bool known = false;  // a second visit's maxima are all there
+        bool looked = false;  // for the k-th tile's maxima, before its turn,
+        u32 in = 0;           // and of so many tiles they were in
         OCTET_ROLLED
         for (u32 k = 0; !t.load_shared(&nth(s, k).none); ++k) {
-            u32 peak = known ? load_peak(t, amax) : 0u;
             u32* here = amax;
             amax = amax_of(t, s, k + 1);
             if ((k + slots) % batch == 0) work_out(t, p, s, k + slots);
             fetch(t, p, s, k + 2);
             t.template await_copies<1>();
             find_peaks(t, s, k + 1);
+            tell(t, s.known, looked && in >= count_wanted(t, p, s, k));
             t.barrier();
             const u32 answer = hand_in(t, s, k + 1, amax);
+            const bool known = told(t, s.known);
+            u32 peak = known ? load_peak(t, here) : 0u;
+            looked = false;
             if (!known) {
                 const Visit kind = t.load_shared(&nth(s, k).kind);
-                if (kind != Visit::first) tell(t, s, kind == Visit::only || missing(t, p, s, k) == 0);
+                if (kind != Visit::first)
+                    tell(t, s.ready, kind == Visit::only || look(t, s, k) >= count_wanted(t, p, s, k));
                 t.await_answer(answer);
                 t.barrier();
                 count_in(t, s, k + 1);
                 if (kind == Visit::first) continue;
-                if (!told(t, s)) {
+                if (!told(t, s.ready)) {
                     wait(t, p, s, k);
                     t.barrier();
                 }
@@ -191,12 +196,12 @@ private:
             if (known) count_in(t, s, k + 1);
             cast(t, p, s, k, x);
             t.barrier();
-            const bool soon = t.load_shared(&nth(s, k + 1).kind) == Visit::second;
-            const u32 lack = soon ? missing(t, p, s, k + 1) : 1u;
+            // Answered by the next turn: a tile whose maxima are all in by then waits for nothing but them.
+            const Visit next = t.load_shared(&nth(s, k + 1).kind);
+            looked = next == Visit::fused || next == Visit::second;
+            if (looked) in = look(t, s, k + 1);
             store_columns(t, p, s, k);
-            tell(t, s, lack == 0);
             t.barrier();
-            known = told(t, s);
         }
     }
 
@@ -319,11 +324,14 @@ private:
         u32* counter = counter_of(t, s, k);
         if (counter && t.load_shared(&nth(s, k).hands_in)) t.atomic_add(counter, 1u);
     }
-    // Tiles whose maxima are not in, of those that the thread looks after.
+    // Tiles whose maxima are in, of those that the thread looks after; all, where it looks after none. Nothing is
+    // worked out from the answer, which would wait for it.
     template <class Thread>
-    OCTET_GPU static u32 missing(Thread& t, const Params& p, Shared& s, u32 k) {
+    OCTET_GPU static u32 look(Thread& t, Shared& s, u32 k) {
         const u32* counter = counter_of(t, s, k);
-        return counter ? count_wanted(t, p, s, k) - t.load_fresh(counter) : 0u;
+        u32 in = ~0u;
+        if (counter) in = t.load_fresh(counter);
+        return in;
     }
     template <class Thread>
     OCTET_GPU static void wait(Thread& t, const Params& p, Shared& s, u32 k) {
@@ -332,13 +340,13 @@ private:
 
     // From those who look after counters to all, with a barrier between.
     template <class Thread>
-    OCTET_GPU static void tell(Thread& t, Shared& s, bool ready) {
+    OCTET_GPU static void tell(Thread& t, u32 (&ready)[2], bool is) {
         if (t.thread() % tile_columns == 0 && t.thread() <= tile_columns)
-            t.store_shared(&s.ready[t.thread() / tile_columns], ready ? 1u : 0u);
+            t.store_shared(&ready[t.thread() / tile_columns], is ? 1u : 0u);
     }
     template <class Thread>
-    OCTET_GPU static bool told(Thread& t, Shared& s) {
-        return t.load_shared(&s.ready[0]) != 0 && t.load_shared(&s.ready[1]) != 0;
+    OCTET_GPU static bool told(Thread& t, const u32 (&ready)[2]) {
+        return t.load_shared(&ready[0]) != 0 && t.load_shared(&ready[1]) != 0;
     }
 
     template <class Thread>
