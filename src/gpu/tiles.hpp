@@ -158,24 +158,25 @@ private:
         t.await_answer(hand_in(t, s, 0, amax));
         t.barrier();
         count_in(t, s, 0);
-        bool looked = false;  // for the k-th tile's maxima, before its turn,
-        u32 in = 0;           // and of so many tiles they were in
         OCTET_ROLLED
         for (u32 k = 0; !t.load_shared(&nth(s, k).none); ++k) {
+            // A first look, whose answer comes while the next tile's maxima are found: a tile whose maxima are all in
+            // by now waits for nothing but them.
+            const Visit kind = t.load_shared(&nth(s, k).kind);
+            u32 in = 0;
+            if (kind == Visit::fused || kind == Visit::second) in = look(t, s, k);
             u32* here = amax;
             amax = amax_of(t, s, k + 1);
             if ((k + slots) % batch == 0) work_out(t, p, s, k + slots);
             fetch(t, p, s, k + 2);
             t.template await_copies<1>();
             find_peaks(t, s, k + 1);
-            tell(t, s.known, looked && in >= count_wanted(t, p, s, k));
+            tell(t, s.known, in >= count_wanted(t, p, s, k));
             t.barrier();
             const u32 answer = hand_in(t, s, k + 1, amax);
             const bool known = told(t, s.known);
             u32 peak = known ? load_peak(t, here) : 0u;
-            looked = false;
             if (!known) {
-                const Visit kind = t.load_shared(&nth(s, k).kind);
                 if (kind != Visit::first)
                     tell(t, s.ready, kind == Visit::only || look(t, s, k) >= count_wanted(t, p, s, k));
                 t.await_answer(answer);
@@ -196,10 +197,6 @@ private:
             if (known) count_in(t, s, k + 1);
             cast(t, p, s, k, x);
             t.barrier();
-            // Answered by the next turn: a tile whose maxima are all in by then waits for nothing but them.
-            const Visit next = t.load_shared(&nth(s, k + 1).kind);
-            looked = next == Visit::fused || next == Visit::second;
-            if (looked) in = look(t, s, k + 1);
             store_columns(t, p, s, k);
             t.barrier();
         }
