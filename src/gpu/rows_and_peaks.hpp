@@ -140,21 +140,22 @@ private:
         }
         fetch(t, p, s, stage, count - stages * batch, from);
         t.barrier();  // one a batch: turns alternate between two halves
+        // Each row's scale is found by some lanes of a unit, and told to the others.
+        constexpr int lanes = unit / batch;
+        static_assert(lanes >= units);
+        const int lane = t.thread() % unit, mine = lane / lanes, of = lane % lanes;
+        u32 peak = of < units ? t.load_shared(&s.peak[turn % 2][mine][of]) : 0;
+        OCTET_UNROLL
+        for (int mask = 1; mask < units; mask *= 2) peak = larger(peak, t.shuffle_xor(peak, mask));
+        const bool writes = t.thread() < unit && of == 0 && mine < count;
+        const float scale = make_scale<Codec, false>(t, peak, p.rule, p.scale, writes, group, row + mine, 0);
         OCTET_UNROLL
         for (int b = 0; b < batch; ++b, to += p.data_stride[1]) {
-            if (b >= count) continue;
-            u32 peak = 0;
-            OCTET_UNROLL
-            for (int two = 0; two < units / 2; ++two) {
-                const Vec8 some = t.load_shared(reinterpret_cast<const Vec8*>(s.peak[turn % 2][b]) + two);
-                OCTET_UNROLL
-                for (int w = 0; w < 2; ++w) peak = some.word[w] > peak ? some.word[w] : peak;
-            }
-            const float scale = make_scale<Codec, false>(t, peak, p.rule, p.scale, t.thread() == 0, group, row + b, 0);
+            const float of_row = std::bit_cast<float>(t.shuffle(std::bit_cast<u32>(scale), b * lanes));
             OCTET_UNROLL
             for (int j = 0; j < vectors; ++j)
-                if (column_of(t.thread(), j) < p.columns)
-                    t.store8(to + column_of(0, j), encode_eight<Codec>(t, x[b][j], scale));
+                if (b < count && column_of(t.thread(), j) < p.columns)
+                    t.store8(to + column_of(0, j), encode_eight<Codec>(t, x[b][j], of_row));
         }
     }
 

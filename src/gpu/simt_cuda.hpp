@@ -30,6 +30,8 @@ struct CudaThread {
 
     // ---- together
     OCTET_GPU static u32 shuffle_xor(u32 value, int mask) { return __shfl_xor_sync(0xFFFFFFFFu, value, mask, unit); }
+    // The value of a lane of the unit.
+    OCTET_GPU static u32 shuffle(u32 value, int lane) { return __shfl_sync(0xFFFFFFFFu, value, lane, unit); }
     OCTET_GPU static void barrier() { __syncthreads(); }
 
     // ---- shared memory

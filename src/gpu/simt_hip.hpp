@@ -22,6 +22,7 @@ struct HipThread {
         const int lane = static_cast<int>(__builtin_amdgcn_mbcnt_hi(~0u, __builtin_amdgcn_mbcnt_lo(~0u, 0u)));
         return static_cast<u32>(__builtin_amdgcn_ds_bpermute((lane ^ mask) * 4, static_cast<int>(value)));
     }
+    OCTET_GPU static u32 shuffle(u32 value, int lane) { return shuffle_xor(value, thread() % unit ^ lane); }
     OCTET_GPU static void barrier() {
         __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup");
         __builtin_amdgcn_s_barrier();

@@ -48,7 +48,7 @@ struct Lane {
     int thread = 0;
     State state = State::done;
     std::uint32_t shuffle_value = 0, shuffle_result = 0;
-    int shuffle_mask = 0;
+    int shuffle_mask = 0, shuffle_lane = -1;  // one or the other
     std::source_location barrier_place{};
     std::deque<std::pair<Vec16*, const void*>> copies;  // to shared memory, on their way
     std::deque<std::size_t> commits;                    // copies of each
@@ -91,12 +91,8 @@ public:
     u32 block() const { return block_.index; }
     u32 blocks() const { return block_.grid_blocks; }
 
-    u32 shuffle_xor(u32 value, int mask) {
-        lane_.shuffle_value = value;
-        lane_.shuffle_mask = mask;
-        pause_as(State::at_shuffle);
-        return lane_.shuffle_result;
-    }
+    u32 shuffle_xor(u32 value, int mask) { return shuffle_with(value, mask, -1); }
+    u32 shuffle(u32 value, int lane) { return shuffle_with(value, 0, lane); }
     void barrier(std::source_location place = std::source_location::current()) {
         lane_.barrier_place = place;
         pause_as(State::at_barrier);
@@ -242,6 +238,14 @@ private:
         lane_.fiber.yield();
     }
 
+    u32 shuffle_with(u32 value, int mask, int lane) {
+        lane_.shuffle_value = value;
+        lane_.shuffle_mask = mask;
+        lane_.shuffle_lane = lane;
+        pause_as(State::at_shuffle);
+        return lane_.shuffle_result;
+    }
+
     template <class... Parts>
     [[noreturn]] void report(const Parts&... parts) {
         std::ostringstream text;
@@ -356,9 +360,11 @@ inline bool run_warp(Block& block, int warp) {
         for (int i = first; i < end; ++i) {
             Lane& lane = block.lanes[static_cast<std::size_t>(i)];
             if (lane.state != State::at_shuffle) continue;
-            const int other = first + ((i - first) ^ lane.shuffle_mask);
+            const int other =
+                lane.shuffle_lane < 0 ? first + ((i - first) ^ lane.shuffle_mask) : i / unit * unit + lane.shuffle_lane;
             const bool there = other < end && block.lanes[static_cast<std::size_t>(other)].state == State::at_shuffle &&
-                               block.lanes[static_cast<std::size_t>(other)].shuffle_mask == lane.shuffle_mask;
+                               block.lanes[static_cast<std::size_t>(other)].shuffle_mask == lane.shuffle_mask &&
+                               block.lanes[static_cast<std::size_t>(other)].shuffle_lane == lane.shuffle_lane;
             if (!there) {
                 block.error = "a shuffle of thread " + std::to_string(i) + " has no partner: thread " +
                               std::to_string(other) + " did not reach it";

@@ -21,13 +21,13 @@ struct ProbeKernel {
     static void run(T& t, const Params& p, Shared& s) {
         const int me = t.thread();
         switch (p.which) {
-            case 0:  // sound: reverse through shared memory, then a sum over 32 threads
+            case 0:  // sound: reverse through shared memory, then a sum over 32 threads, and number 5 of them
             {
                 t.store_shared(&s.value[me], static_cast<u32>(me));
                 t.barrier();
                 u32 value = t.load_shared(&s.value[127 - me]);
                 for (int mask = 1; mask < 32; mask *= 2) value += t.shuffle_xor(value, mask);
-                p.out[t.block() * 128 + static_cast<u32>(me)] = value;
+                p.out[t.block() * 128 + static_cast<u32>(me)] = value + t.shuffle(static_cast<u32>(me), 5);
                 break;
             }
             case 1:  // half of the block skips the barrier
@@ -112,7 +112,7 @@ TEST_P(Emulator, RunsBarriersAndShuffles) {
     launch<ProbeKernel>(2, {out, 0}, GetParam(), 2);
     for (u32 i = 0; i < 256; ++i) {
         const u32 first = 96 - i % 128 / 32 * 32;  // of the 32 reversed values
-        EXPECT_EQ(out[i], 32 * first + 31 * 16);
+        EXPECT_EQ(out[i], 32 * first + 31 * 16 + i % 128 / 32 * 32 + 5);
     }
 }
 
