@@ -72,7 +72,7 @@ int main() {
                    *sw = static_cast<const float*>(filled(e * n * k, scales)),
                    *sdy = static_cast<const float*>(filled(n * padded, scales)),
                    *sat = static_cast<const float*>(filled(k * padded, scales));
-        const auto token = [&](int accumulation, int output, int plan, int across, long long columns = n) {
+        const auto token = [&](int accumulation, int output, int plan, int across, long long columns) {
             expect("token", recipe, plan,
                    octet_token_product(recipe, accumulation, output, a, sa, w, sw, device_ends, out, m, columns, k, e,
                                        plan != 0, plan, across, workspace, nullptr));
@@ -84,11 +84,11 @@ int main() {
                                        columns, columns, 128, 128, plan != 0, plan, workspace, nullptr));
         };
         for (int accumulation = 0; accumulation < (recipe == rowwise ? 2 : 1); ++accumulation) {
-            for (int output = 0; output < 2; ++output) token(accumulation, output, 0, 0);
+            for (int output = 0; output < 2; ++output) token(accumulation, output, 0, 0, n);
             for (int output = 0; output < 3; ++output) wgrad(accumulation, output, 0);
         }
-        if (recipe == bf16) token(0, 0, 0, 1);
-        if (recipe == rowwise || recipe == bf16) token(0, 0, 256308, 0);
+        if (recipe == bf16) token(0, 0, 0, 1, n);
+        if (recipe == rowwise || recipe == bf16) token(0, 0, 256308, 0, n);
         if (recipe == mx)  // a pass over the weights, which are the smaller operand
             for (int output = 0; output < 2; ++output) token(0, output, 0, 0, 32);
     }
