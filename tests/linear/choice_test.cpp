@@ -77,13 +77,14 @@ TEST(CastsBeside, WhereTheyPay) {
                           in_both = WeightCasts::in_both;
     EXPECT_EQ(beside(fast, 16640, 8192, 5120, 1, in_forward), (CastsBeside{true, true, Beside::forward}));
     EXPECT_EQ(beside(fast, 16640, 8192, 5120, 1, none), (CastsBeside{true, true, Beside::nothing}));
-    EXPECT_EQ(beside(fast, 98304, 2816, 2048, 8, in_forward), (CastsBeside{true, true, Beside::forward}));
     EXPECT_EQ(beside(fast, 16640, 8192, 5120, 64, in_forward), CastsBeside{});  // bf16, and few tokens an expert
     EXPECT_EQ(beside("fp8_rowwise:accumulation=promoted", 16640, 8192, 5120, 1, in_forward), CastsBeside{});
     EXPECT_EQ(beside("mxfp8", 16640, 8192, 5120, 1, in_forward), CastsBeside{});
     EXPECT_EQ(beside("fp8_rowwise:accumulation=fast,dgrad=bf16", 16640, 8192, 5120, 1, in_forward),
               (CastsBeside{true, false, Beside::nothing}));
     EXPECT_EQ(beside(fast, 98304, 1408, 2048, 64, in_forward), (CastsBeside{true, true, Beside::nothing}));  // held
+    EXPECT_EQ(beside(fast, 98304, 2816, 2048, 8, in_forward), (CastsBeside{true, true, Beside::nothing}));   // held
+    EXPECT_EQ(beside(fast, 32768, 4096, 7168, 8, in_forward), (CastsBeside{true, true, Beside::forward}));
     EXPECT_EQ(beside(fast, 16640, 8192, 5120, 16, in_forward), (CastsBeside{false, true, Beside::forward}));
     // Weights beside wgrad, and then the gradients are cast whole: where those are few, or held.
     EXPECT_EQ(beside(fast, 98304, 1408, 2048, 64, in_both), (CastsBeside{true, false, Beside::wgrad}));
