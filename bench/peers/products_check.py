@@ -272,7 +272,9 @@ def bench(variants, reps):
     alive = dict(variants)
     for n, f in list(alive.items()):
         try: f(); torch.cuda.synchronize()
-        except Exception as e: print("FAILED", n, str(e)[:200], flush=True); del alive[n]
+        except Exception as e:
+            print("FAILED", n, str(e)[:200], flush=True); del alive[n]
+            if not n.startswith("torch") and n != "deepgemm": failures.append(f"{n}: {e}")
     for turn in range(reps):
         ev = []
         order = list(alive.items())
@@ -425,7 +427,7 @@ if "time" in modes:
                 try:
                     if op == "wgrad": time_wgrad(M, N, K, E, split, reps)
                     else: time_token(op, M, *((N, K) if op == "fwd" else (K, N)), E, split, reps)
-                except Exception as e: print("FAILED", op, (M, N, K, E), type(e).__name__, str(e)[:300], flush=True)
+                except Exception as e: failures.append(f"{op} {M, N, K, E}: {e}"); print("FAILED", op, (M, N, K, E), type(e).__name__, str(e)[:300], flush=True)
                 torch.cuda.empty_cache()
             save()
     for peer, name in (("bf16", "Octet's bf16"), ("torch_bf16", "torch's")):

@@ -67,7 +67,7 @@ struct TilesKernel {
         // Read in wide pieces, which must not reach into what is being written.
         alignas(16) u32 unit_peak[static_cast<u32>(units)];
         alignas(16) float square_scale;
-        u32 known[2], ready[2];  // what those who look after counters saw, before the turn and in it
+        u32 known[2], ready[2];  // what those who look after counters saw, as the turn began and later in it
         u32 ticket;
         Tile work[static_cast<u32>(rooms)];
         PlanKernel::Shared plan;
@@ -161,7 +161,7 @@ private:
         OCTET_ROLLED
         for (u32 k = 0; !t.load_shared(&nth(s, k).none); ++k) {
             // A first look, whose answer comes while the next tile's maxima are found: a tile whose maxima are all in
-            // by now waits for nothing but them.
+            // by now waits for nothing but them. Who need not look stays at 0, which is less than a row's tiles.
             const Visit kind = t.load_shared(&nth(s, k).kind);
             u32 in = 0;
             if (kind == Visit::fused || kind == Visit::second) in = look(t, s, k);
