@@ -173,16 +173,20 @@ def main():
         compiled = torch.compile(lambda x, w, o: octet.grouped_mm(x, w, o, arguments.recipe), fullgraph=True, dynamic=True)
         torchao_compiled = None if torchao_mm is None else torch.compile(torchao_mm)
     shapes = [compare.SHAPES[int(i)] for i in arguments.shapes.split(",")] if arguments.shapes else compare.SHAPES
+    failed = []
     for i, shape in enumerate(shapes):
         try:
             result["rows"].append(measure(shape, arguments.recipe, arguments.repetitions, torchao_mm,
                                           *((compiled, torchao_compiled) if i < arguments.compile_shapes else (None, None))))
         except Exception as error:
             print(f"FAILED {shape}: {type(error).__name__}: {str(error)[:400]}", flush=True)
+            failed.append(shape)
         torch.cuda.empty_cache()
         with open(path, "w") as file:
             json.dump(result, file, indent=1)
     print("results:", path)
+    if failed:
+        sys.exit(f"failed: {failed}")
 
 
 if __name__ == "__main__":

@@ -295,7 +295,7 @@ def main():
     stamp = stamps.stamp("torch_stack.py", arguments.commit)
     path = os.path.join(os.environ.get("OUT", "."), arguments.out)
     result = {"stamp": stamp, "rows": [], "losses": {}}
-    modes = arguments.modes.split(",")
+    modes, failed = arguments.modes.split(","), []
     for mode in [mode for mode in modes if "@" not in mode] * (arguments.rounds - 1) + modes:
         begin = time.time()
         try:
@@ -313,11 +313,15 @@ def main():
                 print(row, f"{time.time() - begin:.0f} s", flush=True)
         except Exception as error:
             print("FAILED", mode, type(error).__name__, str(error)[:500], flush=True)
+            if not mode.startswith("torchao"):
+                failed.append(mode)
         gc.collect()
         torch.cuda.empty_cache()
         with open(path, "w") as file:
             json.dump(result, file, indent=1)
     print("results:", path)
+    if failed:
+        sys.exit("failed: " + ", ".join(failed))
 
 
 if __name__ == "__main__":
