@@ -11,8 +11,8 @@
 //   - fused: no more of them than all blocks have in hand at once. They are read once, and held until all of them have
 //     handed in their maxima. A tile is in hand before the block's tiles of earlier such neighbours are waited for, so
 //     nobody waits for ever.
-//   - split: more of them are visited twice. First items read a tile for its maxima; second items, which come after
-//     them, read it again and cast it.
+//   - split: of more of them the last ones are held likewise, and those before them are visited twice. First items read
+//     a tile for its maxima; second items, which come after the ones that are held, read it again and cast it.
 #pragma once
 
 #include "gpu/simt.hpp"
@@ -44,7 +44,7 @@ struct Tiling {
     u32 column_tiles;
     i32 tile_columns;
     u32 alignment;
-    u32 fused_tiles;   // more that share maxima are split
+    u32 fused_tiles;   // so many that share maxima are held; more are split
     i32 exchange;      // 1: scales are a group's column's, and tiles exchange maxima for them
     i32 row_scales;    // 1: and a row's
     i32 empty_groups;  // 1: a group without rows has an item too, for its scales
@@ -65,14 +65,18 @@ struct Tiling {
         const u32 down = (static_cast<u32>(reach + (tile_rows << doublings)) - 1) / tile_rows >> doublings;
         return owned && empty_groups && down == 0 ? 1 : down;
     }
+    // Tiles are numbered slab by slab, where slabs alone share maxima, else row by row: so many without a break.
+    OCTET_GPU bool by_slabs() const { return exchange && !row_scales; }
+    OCTET_GPU u32 run(u32 down) const { return by_slabs() ? down : down * column_tiles; }
     // Rows that nobody owns have no columns to share.
     OCTET_GPU bool split(u32 down, bool owned) const {
-        const u64 sharing = !row_scales ? down : owned ? static_cast<u64>(down) * column_tiles : column_tiles;
-        return exchange && sharing > fused_tiles;
+        return exchange && (owned || down == 0 ? run(down) : column_tiles) > fused_tiles;
+    }
+    OCTET_GPU u32 items_of_run(u32 down, bool owned) const {
+        return split(down, owned) ? 2 * run(down) - fused_tiles : run(down);
     }
     OCTET_GPU u64 items(i32 rows, bool owned) const {
-        const u32 down = row_tiles(rows, owned);
-        return static_cast<u64>(down) * column_tiles * (split(down, owned) ? 2 : 1);
+        return static_cast<u64>(items_of_run(row_tiles(rows, owned), owned)) * (by_slabs() ? column_tiles : 1);
     }
 };
 

@@ -80,18 +80,16 @@ OCTET_GPU Tile describe(const TileParams& p, i64 group, const Span& span, u32 lo
     const bool owned = group < p.groups;
     const u32 across = p.tiling.column_tiles, down = p.tiling.row_tiles(span.rows, owned);
     const bool exchanges = p.tiling.exchange != 0, split = p.tiling.split(down, owned);
-    u32 row_tile = local / across, column_tile = local % across;
-    if (exchanges && !p.tiling.row_scales) {  // slab by slab
-        const u32 of_slab = split ? 2 * down : down;
-        column_tile = local / of_slab;
-        row_tile = local % of_slab;
-    }
+    const u32 run = p.tiling.run(down), items = p.tiling.items_of_run(down, owned);
+    u32 tile = local % items;
     Tile at{};
-    at.kind = !exchanges ? Visit::only : split ? Visit::first : Visit::fused;
-    if (row_tile >= down) {  // from the last, which the cache may still have
-        row_tile = 2 * down - 1 - row_tile;
+    at.kind = !exchanges ? Visit::only : split && tile < items - run ? Visit::first : Visit::fused;
+    if (tile >= run) {  // from the last, which the cache may still have
+        tile = items - 1 - tile;
         at.kind = Visit::second;
     }
+    const u32 row_tile = p.tiling.by_slabs() ? tile : tile / across,
+              column_tile = p.tiling.by_slabs() ? local / items : tile % across;
     at.operand = column_tile >= p.operand[0].column_tiles;
     const TileOperand& o = p.operand[at.operand];
     at.group = group;
