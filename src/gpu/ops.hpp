@@ -233,25 +233,12 @@ void launch_tiles(Runner& runner, TileParams p) {
         tiling.row_scales = Kernel::has_rows;
         tiling.fused_tiles = static_cast<u32>(std::min<i64>(Kernel::slots - 1, runner.tuning().fused_tiles) * blocks);
     }
-    const bool few = p.groups + 2 <= Kernel::few_spans;
-    if constexpr (Kernel::exchanges) {
-        const WorkspaceSize size = Kernel::has_rows
-                                       ? pair_workspace(p.groups, tiling.column_tiles, p.columns_in_all, p.rows)
-                                       : columns_workspace(p.groups, tiling.column_tiles, p.columns_in_all);
-        place_plan(runner, p, size);
-        if (!few) launch_plan(runner, p);
-        runner.template launch_together<Kernel>(blocks, p);
-    } else {
-        place_plan(runner, p, tiles_workspace(p.groups, row_tiles * tiling.column_tiles));
-        const i64 listing = std::clamp<i64>(ceil_div(row_tiles * tiling.column_tiles, 256), 1, 264);
-        if (few || !p.ends) {
-            runner.template launch<TileListKernel<true>>(listing, p);
-        } else {
-            launch_plan(runner, p);
-            runner.template launch_next<TileListKernel<false>>(listing, p);
-        }
-        runner.template launch_next<Kernel>(blocks, p);
-    }
+    place_plan(runner, p,
+               !Kernel::exchanges ? tiles_workspace(p.groups, row_tiles * tiling.column_tiles)
+               : Kernel::has_rows ? pair_workspace(p.groups, tiling.column_tiles, p.columns_in_all, p.rows)
+                                  : columns_workspace(p.groups, tiling.column_tiles, p.columns_in_all));
+    if (p.groups + 2 > Kernel::few_spans) launch_plan(runner, p);
+    runner.template launch_together<Kernel>(blocks, p);
 }
 
 // ---- halves

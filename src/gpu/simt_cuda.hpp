@@ -159,7 +159,7 @@ struct CudaThread {
     }
 
     // ---- across all blocks of a launch that runs them together: a barrier in two parts. What a block stored before it
-    // arrived is there for those who have awaited all.
+    // arrived is there for those who have awaited all. Either part is a barrier of the block.
     OCTET_GPU static u32 arrive_everywhere() { return cooperative_groups::this_grid().barrier_arrive(); }
     OCTET_GPU static void await_everywhere(u32 arrival) {
         cooperative_groups::this_grid().barrier_wait(std::move(arrival));

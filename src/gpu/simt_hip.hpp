@@ -102,7 +102,10 @@ struct HipThread {
     }
 
     // ---- across all blocks of a launch that runs them together
-    OCTET_GPU static u32 arrive_everywhere() { return 0; }
+    OCTET_GPU static u32 arrive_everywhere() {
+        barrier();
+        return 0;
+    }
     OCTET_GPU static void await_everywhere(u32) { __ockl_grid_sync(); }
 
     // ---- across the kernels of one call: a stream's kernels follow each other

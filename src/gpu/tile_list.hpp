@@ -1,6 +1,6 @@
 // The tiles that a call of the tile kernel goes through: where each is read and written, and whom it shares its maxima
-// with. Many threads work them out at once, because a block that casts has no time for it: a kernel of its own makes a
-// list of them, or, where tiles are dealt round, each block works out the next ones of its own.
+// with. Many threads work them out at once, because a block that casts has no time for it: all blocks make a list of them
+// before they begin, or, where tiles are dealt round, each works out the next ones of its own.
 #pragma once
 
 #include "gpu/outputs.hpp"
@@ -76,12 +76,13 @@ static_assert(sizeof(Tile) == 128);
 OCTET_GPU i32 at_most(i32 most, i32 value) { return value < most ? value : most; }
 
 // The tile of a group's item.
-OCTET_GPU Tile describe(const TileParams& p, i64 group, const Span& span, u32 local) {
+OCTET_GPU Tile describe(const TileParams& p, u32 group, const Span& span, u32 local) {
     const bool owned = group < p.groups;
     const u32 across = p.tiling.column_tiles, down = p.tiling.row_tiles(span.rows, owned);
     const bool exchanges = p.tiling.exchange != 0, split = p.tiling.split(down, owned);
     const u32 run = p.tiling.run(down), items = p.tiling.items_of_run(down, owned);
-    u32 tile = local % items;
+    const u32 slab = p.tiling.by_slabs() ? local / items : 0;
+    u32 tile = local - slab * items;
     Tile at{};
     at.kind = !exchanges ? Visit::only : split && tile < items - run ? Visit::first : Visit::fused;
     if (tile >= run) {  // from the last, which the cache may still have
@@ -89,7 +90,7 @@ OCTET_GPU Tile describe(const TileParams& p, i64 group, const Span& span, u32 lo
         at.kind = Visit::second;
     }
     const u32 row_tile = p.tiling.by_slabs() ? tile : tile / across,
-              column_tile = p.tiling.by_slabs() ? local / items : tile % across;
+              column_tile = p.tiling.by_slabs() ? slab : tile - row_tile * across;
     at.operand = column_tile >= p.operand[0].column_tiles;
     const TileOperand& o = p.operand[at.operand];
     at.group = group;
@@ -131,10 +132,10 @@ OCTET_GPU Tile describe(const TileParams& p, i64 group, const Span& span, u32 lo
 
 // The last of `count` groups whose items start at or before `item`.
 template <class FirstItem>
-OCTET_GPU i64 group_of(u32 item, i64 count, FirstItem first_item) {
-    i64 low = 0, high = count - 1;
+OCTET_GPU u32 group_of(u32 item, u32 count, FirstItem first_item) {
+    u32 low = 0, high = count - 1;
     while (low < high) {
-        const i64 middle = (low + high + 1) / 2;
+        const u32 middle = (low + high + 1) / 2;
         if (first_item(middle) <= item)
             low = middle;
         else
@@ -149,7 +150,7 @@ OCTET_GPU Tile tile_of(const TileParams& p, u32 item, SpanOf span_of) {
     Tile at{};
     at.none = 1;
     if (item < span_of(p.groups + 1).first_item) {
-        const i64 group = group_of(item, p.groups + 1, [&](i64 i) { return span_of(i).first_item; });
+        const u32 group = group_of(item, static_cast<u32>(p.groups) + 1, [&](i64 i) { return span_of(i).first_item; });
         const Span span = span_of(group);
         at = describe(p, group, span, item - span.first_item);
     }
@@ -165,42 +166,5 @@ OCTET_GPU Span uniform_span(const TileParams& p, i64 group) {
 }
 
 inline constexpr int most_spans = 512;  // what a block has room for
-
-// Few groups, or those of equally many rows, every block works out for itself; else the plan has them already.
-template <bool few>
-struct TileListKernel {
-    static constexpr int threads = PlanKernel::threads;
-    static constexpr int blocks_per_core = 2;
-    using Params = TileParams;
-    struct Shared {
-        PlanKernel::Shared plan;
-        alignas(16) Span span[few ? most_spans : 1];
-    };
-
-    template <class Thread>
-    OCTET_GPU static void run(Thread& t, const Params& p, Shared& s) {
-        if constexpr (few) {
-            t.admit_later();
-            PlanKernel::clear<threads>(t, p);
-            if (p.ends)
-                PlanKernel::for_spans<threads>(t, p, s.plan,
-                                               [&](i64 i, const Span& span) { t.store_shared(&s.span[i], span); });
-            t.barrier();
-        } else {
-            t.await_earlier();
-        }
-        const auto span_of = [&](i64 i) {
-            if constexpr (few)
-                return p.ends ? t.load_shared(&s.span[i]) : uniform_span(p, i);
-            else
-                return p.plan.span[i];
-        };
-        const u32 items = span_of(p.groups + 1).first_item;
-        if (t.block() == 0 && t.thread() == 0) t.store(p.plan.items, items);
-        OCTET_ROLLED
-        for (u32 item = t.block() * threads + static_cast<u32>(t.thread()); item < items; item += t.blocks() * threads)
-            p.plan.tile[item] = tile_of(p, item, span_of);
-    }
-};
 
 }  // namespace octet::gpu

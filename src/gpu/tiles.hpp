@@ -71,7 +71,7 @@ struct TilesKernel {
         u32 ticket;
         Tile work[static_cast<u32>(rooms)];
         PlanKernel::Shared plan;
-        alignas(16) Span span[static_cast<u32>(exchanges ? few_spans : 1)];  // where they fit
+        alignas(16) Span span[static_cast<u32>(few_spans)];  // where they fit
     };
 
     template <class Thread>
@@ -86,31 +86,13 @@ private:
     // Scales stay within a tile.
     template <class Thread>
     OCTET_GPU static void run_alone(Thread& t, const Params& p, Shared& s) {
-        // While tiles are still being listed, the first ones are found without the list, or, where groups are not known
-        // yet, asked for: they are the first rows.
-        const auto first = [&](u32 k) { return t.block() + k * t.blocks(); };
-        u32 items = 0;
-        if (p.ends == nullptr) {
-            const u32 k = static_cast<u32>(t.thread() / unit);
-            if (k < slots && t.thread() % unit == 0)
-                t.store_shared(&nth(s, k), tile_of(p, first(k), [&](i64 i) { return uniform_span(p, i); }));
-        } else {
-            const TileOperand& o = p.operand[0];
-            OCTET_UNROLL
-            for (u32 k = 0; k + 1 < slots; ++k)
-                ask_ahead<threads, In>(t, o.x, o.x_stride[1], p.rows, o.columns, first(k));
-            t.await_earlier();
-            items = t.load_made(p.plan.items);
-            OCTET_UNROLL
-            for (u32 k = 0; k < slots; ++k) put(t, s, k, take(t, p, first(k), items));
-        }
-        t.barrier();
+        find_spans(t, p, s);
+        const u32 items = span_of(t, p, s, p.groups + 1).first_item;
+        list(t, p, s, items);
+        const u32 arrival = t.arrive_everywhere();
         OCTET_ROLLED
         for (u32 k = 0; k + 1 < slots; ++k) fetch(t, p, s, k);
-        if (p.ends == nullptr) {
-            t.await_earlier();
-            items = t.load_made(p.plan.items);
-        }
+        t.await_everywhere(arrival);
         OCTET_ROLLED
         for (u32 k = 0; !t.load_shared(&nth(s, k).none); ++k) {
             const Vec16 later = take(t, p, next_item(t, s, k), items);
@@ -135,17 +117,8 @@ private:
     template <class Thread>
     OCTET_GPU static void run_together(Thread& t, const Params& p, Shared& s) {
         static_assert(slots == 3, "which is what the order below is for");
-        // With few groups there was no kernel before this one: maxima and counters are cleared here, while others do so
-        // and the first tiles are on their way.
-        const bool few = p.groups + 2 <= few_spans;
-        u32 arrival = 0;
-        if (few) {
-            PlanKernel::clear<threads>(t, p);
-            arrival = t.arrive_everywhere();
-            PlanKernel::for_spans<threads>(t, p, s.plan,
-                                           [&](i64 i, const Span& span) { t.store_shared(&s.span[i], span); });
-        }
-        t.barrier();
+        find_spans(t, p, s);
+        const u32 arrival = t.arrive_everywhere();
         work_out(t, p, s, 0);
         t.barrier();
         OCTET_ROLLED
@@ -154,7 +127,7 @@ private:
         find_peaks(t, s, 0);
         u32* amax = amax_of(t, s, 0);
         t.barrier();
-        if (few) t.await_everywhere(arrival);
+        t.await_everywhere(arrival);
         t.await_answer(hand_in(t, s, 0, amax));
         t.barrier();
         count_in(t, s, 0);
@@ -215,22 +188,58 @@ private:
 
     // ---- items
 
-    // Works out a batch of the block's tiles, from the k-th on. Those that wait for each other are dealt round: one
-    // that was taken in passing might be the one that is waited for.
+    // With few groups there was no kernel before this one: every block looks them up for itself, and all clear what they
+    // share. Who has awaited everyone finds it cleared.
     template <class Thread>
-    OCTET_GPU static void work_out(Thread& t, const Params& p, Shared& s, u32 k) {
-        if (t.thread() % (threads / batch) != 0) return;
-        k += static_cast<u32>(t.thread() / (threads / batch));
-        const bool few = p.groups + 2 <= few_spans;
-        const auto span_of = [&](i64 i) {
-            if (few) return t.load_shared(&s.span[i]);
-            const Vec16 v = t.load16(p.plan.span + i);
-            return Span{v.word[0], static_cast<i32>(v.word[1]), v.word[2], v.word[3]};
-        };
-        t.store_shared(&nth(s, k), tile_of(p, t.block() + k * t.blocks(), span_of));
+    OCTET_GPU static void find_spans(Thread& t, const Params& p, Shared& s) {
+        if (!few(p)) return;
+        PlanKernel::clear<threads>(t, p);
+        if (p.ends)
+            PlanKernel::for_spans<threads>(t, p, s.plan,
+                                           [&](i64 i, const Span& span) { t.store_shared(&s.span[i], span); });
+        else
+            for (i64 i = t.thread(); i < p.groups + 2; i += threads) t.store_shared(&s.span[i], uniform_span(p, i));
+        t.barrier();
+    }
+    OCTET_GPU static bool few(const Params& p) { return p.groups + 2 <= few_spans; }
+    template <class Thread>
+    OCTET_GPU static Span span_of(Thread& t, const Params& p, Shared& s, i64 i) {
+        if (few(p)) return t.load_shared(&s.span[i]);
+        const Vec16 v = t.load16(p.plan.span + i);
+        return Span{v.word[0], static_cast<i32>(v.word[1]), v.word[2], v.word[3]};
+    }
+    // The k-th tile of the block, where these are dealt round.
+    template <class Thread>
+    OCTET_GPU static Tile dealt(Thread& t, const Params& p, Shared& s, u32 k) {
+        return tile_of(p, t.block() + k * t.blocks(), [&](i64 i) { return span_of(t, p, s, i); });
     }
 
-    // Others are taken as blocks come by, since multiprocessors are not equally fast; a ticket is asked for a tile
+    // Works out a batch of the block's tiles, from the k-th on. Those that wait for each other are dealt round: one
+    // that was taken in passing might be the one that is waited for. The first unit leaves that to the others: it may
+    // still be telling other blocks that this one has arrived.
+    template <class Thread>
+    OCTET_GPU static void work_out(Thread& t, const Params& p, Shared& s, u32 k) {
+        constexpr int apart = (threads - unit) / batch;
+        const int me = t.thread() - unit;
+        if (me < 0 || me % apart != 0 || me >= apart * batch) return;
+        k += static_cast<u32>(me / apart);
+        t.store_shared(&nth(s, k), dealt(t, p, s, k));
+    }
+
+    // Others are listed, by all blocks for all: each lists those that it would be dealt, and keeps the first.
+    template <class Thread>
+    OCTET_GPU static void list(Thread& t, const Params& p, Shared& s, u32 items) {
+        OCTET_ROLLED
+        for (u32 k = static_cast<u32>(t.thread()); k < slots || t.block() + k * t.blocks() < items; k += threads) {
+            const Tile tile = dealt(t, p, s, k);
+            if (k < slots)
+                t.store_shared(&nth(s, k), tile);
+            else
+                t.store(p.plan.tile + t.block() + k * t.blocks(), tile);
+        }
+    }
+
+    // They are taken as blocks come by, since multiprocessors are not equally fast; a ticket is asked for a tile
     // ahead.
     template <class Thread>
     OCTET_GPU static u32 next_item(Thread& t, Shared& s, u32 k) {

@@ -22,7 +22,7 @@ struct WorkspaceSize {
         return align(4) + align(slabs * 4) + align(row_slabs * 4) + align(column_words * 4) + align(row_words * 4);
     }
     constexpr i64 bytes() const {
-        return group_bytes() + align(4) + align(tiles * static_cast<i64>(sizeof(Tile))) + cleared_bytes();
+        return group_bytes() + align(tiles * static_cast<i64>(sizeof(Tile))) + cleared_bytes();
     }
 };
 
@@ -49,7 +49,6 @@ inline Plan place_plan(const WorkspaceSize& size, void* memory) {
     Plan plan;
     plan.group = reinterpret_cast<Group*>(take(size.group_bytes()));
     plan.span = reinterpret_cast<Span*>(plan.group);  // a plan has one or the other
-    plan.items = reinterpret_cast<u32*>(take(4));
     plan.tile = reinterpret_cast<Tile*>(take(size.tiles * static_cast<i64>(sizeof(Tile))));
     plan.ticket = reinterpret_cast<u32*>(take(4));
     plan.arrived = reinterpret_cast<u32*>(take(size.slabs * 4));
