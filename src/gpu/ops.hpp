@@ -15,6 +15,8 @@
 // The CUDA backend and the emulator tests are two Runners. Arguments have been checked.
 #pragma once
 
+#include <limits>
+
 #include "gpu/columns_by_peaks.hpp"
 #include "gpu/dequantize.hpp"
 #include "gpu/layout.hpp"
@@ -397,11 +399,10 @@ void tiles(Runner& runner, Format input, TileParams& p, TileScales scales, bool 
 // ---- strips
 
 // Whether columns are taken in strips: where groups are short, as far as the host can know, but not so short that
-// blocks have little to do, unless the tensor is small. With rows x is read twice, which is for what the cache mostly
-// holds.
-inline bool in_strips(const TileParams& p, const QuantizerTuning& tuning, bool with_rows) {
+// blocks have little to do, unless the tensor is small. Of more elements than `most` tiles are faster.
+inline bool in_strips(const TileParams& p, const QuantizerTuning& tuning, i64 most) {
     if (p.rows <= tuning.strip_tokens) return true;
-    if (p.rows > p.groups * tuning.strip_rows || (with_rows && p.rows * p.operand[0].columns > (i64{40} << 20)))
+    if (p.rows > p.groups * tuning.strip_rows || p.rows * (p.operand[0].columns + p.operand[1].columns) > most)
         return false;
     return p.rows >= p.groups * 96 || p.rows <= 8 * tuning.strip_tokens;
 }
@@ -520,7 +521,9 @@ void quantize_columns(Runner& runner, ConstTensorView x0, ConstTensorView x1, Gr
         detail::set_input(p.operand[1], x1);
         detail::set_token_columns(p.operand[1], out1, alignment, options);
     }
-    if (detail::in_strips(p, runner.tuning(), false))
+    // Tiles that exchange nothing lose by their start alone; but they cannot wait for a product to run beside.
+    const bool any = options.scaling == Scaling::rowwise || runner.may_wait();
+    if (detail::in_strips(p, runner.tuning(), any ? std::numeric_limits<i64>::max() : i64{20} << 20))
         return detail::strips<Codec>(runner, x0.format, options.scaling, p, nullptr);
     detail::tiles<Codec>(runner, x0.format, p, detail::scales_of(options.scaling), false);
 }
@@ -535,7 +538,9 @@ void quantize_pair(Runner& runner, ConstTensorView x, Groups groups, i64 alignme
     p.row_data_stride[1] = rows.data.stride(0);
     p.row_scale = detail::scale_out(rows, -1, 0, options.scaling == Scaling::rowwise ? -1 : 1);
     const bool halves = options.scaling == Scaling::rowwise && detail::in_two_halves<Codec>(runner, x.format, p);
-    if (!halves && detail::in_strips(p, runner.tuning(), true)) {
+    // Strips read x twice for it, which is for what the cache holds.
+    const i64 most = i64{options.scaling == Scaling::rowwise ? 32 : 20} << 20;
+    if (!halves && detail::in_strips(p, runner.tuning(), most)) {
         const RowsParams along_rows = detail::rows_params(x, options, rows);
         return detail::strips<Codec>(runner, x.format, options.scaling, p, &along_rows);
     }

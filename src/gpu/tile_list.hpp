@@ -1,6 +1,6 @@
 // The tiles that a call of the tile kernel goes through: where each is read and written, and whom it shares its maxima
-// with. Many threads work them out at once, because a block that casts has no time for it: all blocks make a list of them
-// before they begin, or, where tiles are dealt round, each works out the next ones of its own.
+// with. Many threads work them out at once, because a block that casts has no time for it: all blocks make a list of
+// them before they begin, or, where tiles are dealt round, each works out the next ones of its own.
 #pragma once
 
 #include "gpu/outputs.hpp"

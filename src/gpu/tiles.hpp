@@ -188,8 +188,8 @@ private:
 
     // ---- items
 
-    // With few groups there was no kernel before this one: every block looks them up for itself, and all clear what they
-    // share. Who has awaited everyone finds it cleared.
+    // With few groups there was no kernel before this one: every block looks them up for itself, and all clear what
+    // they share. Who has awaited everyone finds it cleared.
     template <class Thread>
     OCTET_GPU static void find_spans(Thread& t, const Params& p, Shared& s) {
         if (!few(p)) return;
@@ -490,37 +490,52 @@ private:
         } else {
             find_column_peaks(t, s, x);
             t.barrier();
-            if (t.thread() < tile_columns) scale_columns(t, p, s, o, at);
+            if constexpr (mx)
+                scale_columns_mx(t, p, s, o, at);
+            else if (t.thread() < tile_columns)
+                scale_columns(t, p, s, o, at);
         }
     }
 
     template <class Thread>
     OCTET_GPU static void scale_columns(Thread& t, const Params& p, Shared& s, const TileOperand& o, const Tile& at) {
         const int column = t.thread();
-        const bool inside = at.has_columns && column < at.columns;
-        u32 codes = 0;  // mx: the tile's four of a column, one store where they lie together
-        const i64 first =
-            mx ? place(o.column_scale.scale_stride, at.group, at.column0 + column, at.padded_row / 32) : 0;
-        const bool together = mx && o.column_scale.scale_stride[2] == 1 && at.room >= tile_rows &&
-                              (reinterpret_cast<u64>(o.column_scale.mx) + static_cast<u64>(first)) % 4 == 0;
-        OCTET_ROLLED
-        for (int block = 0; block < blocks_down; ++block) {
-            const u32 peak =
-                column_peak(t, s.column_peak, column, block * (reduction / unit_rows), reduction / unit_rows);
-            const bool wanted = inside && block * reduction < at.room;
-            const i64 inner = at.padded_row / reduction + block;
-            if constexpr (mx) {
-                const u8 code = mx_scale_of<Codec>(std::bit_cast<float>(peak), p.rule.mx_mode);
-                codes |= static_cast<u32>(code) << (8 * block);
-                if (wanted && !together) store_mx_scale(t, o.column_scale, code, at.group, at.column0 + column, inner);
-                t.store_shared(&s.column_scale[block][column], mx_multiplier(code));
-            } else {
-                t.store_shared(&s.column_scale[block][column],
-                               make_scale<Codec, false>(t, peak, p.rule, o.column_scale, wanted, at.group,
-                                                        at.column0 + column, inner));
-            }
+        t.store_shared(&s.column_scale[0][column],
+                       make_scale<Codec, false>(t, column_peak(t, s.column_peak, column, 0, units), p.rule,
+                                                o.column_scale, at.has_columns && column < at.columns && at.room > 0,
+                                                at.group, at.column0 + column, at.padded_row / tile_rows));
+    }
+
+    // Two neighbours share a column, two of its four blocks each.
+    template <class Thread>
+    OCTET_GPU static void scale_columns_mx(Thread& t, const Params& p, Shared& s, const TileOperand& o,
+                                           const Tile& at) {
+        static_assert(blocks_down == 4 && threads == 2 * tile_columns);
+        constexpr int tall = reduction / unit_rows;  // units
+        const int column = t.thread() / 2, first = t.thread() % 2 * 2;
+        u32 codes = 0;
+        OCTET_UNROLL
+        for (int i = 0; i < 2; ++i) {
+            const u32 peak = column_peak(t, s.column_peak, column, (first + i) * tall, tall);
+            const u8 code = mx_scale_of_bits<Codec>(peak, p.rule.mx_mode);
+            codes |= static_cast<u32>(code) << (8 * i);
+            t.store_shared(&s.column_scale[first + i][column], mx_multiplier_of(code));
         }
-        if (together && inside) t.store(reinterpret_cast<u32*>(o.column_scale.mx + first), codes);
+        codes |= t.shuffle_xor(codes, 1) << 16;
+        if (first != 0 || !at.has_columns || column >= at.columns) return;
+        const i64 apart = o.column_scale.scale_stride[2];
+        u8* to =
+            o.column_scale.mx + place(o.column_scale.scale_stride, at.group, at.column0 + column, at.padded_row / 32);
+        if (apart == 1 && at.room >= tile_rows && reinterpret_cast<u64>(to) % 4 == 0)
+            t.store(reinterpret_cast<u32*>(to), codes);
+        else
+            store_codes(t, to, apart, codes, at.room);
+    }
+    // Those of the blocks that begin in the first `rows` rows.
+    template <class Thread>
+    OCTET_GPU_RARE static void store_codes(Thread& t, u8* to, i64 apart, u32 codes, i32 rows) {
+        for (int block = 0; block < blocks_down && block * reduction < rows; ++block)
+            t.store(to + block * apart, static_cast<u8>(codes >> (8 * block)));
     }
 
     // One scale for the whole tile: expert, row block, column block, and the same the other way round.
@@ -559,31 +574,24 @@ private:
     OCTET_GPU static void cast_rows(Thread& t, const Params& p, Shared& s, u32 k,
                                     const Eight<In> (&x)[static_cast<u32>(vectors)]) {
         if (scales == TileScales::square && p.row_data == nullptr) return;
-        constexpr int lanes = mx ? 4 : 16;
         const Place me = place_of(t);
         const Pieces pieces = t.load_shared(&nth(s, k).pieces);
         const i32 rows = t.load_shared(&nth(s, k).rows) - me.row,
                   columns = t.load_shared(&nth(s, k).columns) - me.column;
         const i64 stride = p.row_data_stride[1];
         u8* data = t.load_shared(&nth(s, k).row_data) + me.row * stride + me.column;
-        u32 peaks[2];  // of this row and the next
+        float two[2];  // of the thread's rows, where it finds their scales itself
+        if constexpr (!row_scales && scales != TileScales::square) scale_rows(t, p, s, k, x, two);
         OCTET_UNROLL
         for (int j = 0; j < vectors; ++j) {
             const bool inside = row_after(j) < rows && columns > 0;
             float scale;
-            if constexpr (scales == TileScales::square) {
+            if constexpr (scales == TileScales::square)
                 scale = t.load_shared(&s.square_scale);
-            } else if constexpr (row_scales) {
+            else if constexpr (row_scales)
                 scale = t.load_shared(&s.row_scale[me.row + row_after(j)]);
-            } else {
-                if (j % 2 == 0)
-                    peaks_of_two<In, lanes>(t, fold_across(t, magnitudes_of(x[j])),
-                                            fold_across(t, magnitudes_of(x[j + 1])), peaks);
-                scale = make_scale<Codec, mx>(t, peaks[j % 2], p.rule, p.row_scale,
-                                              inside && me.column % (lanes * 8) == 0, t.load_shared(&nth(s, k).group),
-                                              t.load_shared(&nth(s, k).row) + me.row + row_after(j),
-                                              (t.load_shared(&nth(s, k).column0) + me.column) / (lanes * 8));
-            }
+            else
+                scale = std::bit_cast<float>(t.shuffle(std::bit_cast<u32>(two[j % 2]), lane_of_row(t, j)));
             const Vec8 eight = encode_eight<Codec>(t, x[j], scale);
             u8* to = data + row_after(j) * stride;
             if (pieces == Pieces::whole)
@@ -593,6 +601,32 @@ private:
             else if (inside)
                 store_row_part(t, to, eight, columns);
         }
+    }
+    // Scales along a thread's rows: each of four neighbours finds those of two rows, as peaks_of_eight deals them.
+    template <class Thread>
+    OCTET_GPU static void scale_rows(Thread& t, const Params& p, Shared& s, u32 k,
+                                     const Eight<In> (&x)[static_cast<u32>(vectors)], float (&two)[2]) {
+        constexpr int lanes = mx ? 4 : 16;
+        u32 rows[static_cast<u32>(vectors)];
+        OCTET_UNROLL
+        for (int j = 0; j < vectors; ++j) rows[j] = fold_across(t, magnitudes_of(x[j]));
+        u32 peaks[2];
+        peaks_of_eight<In, lanes>(t, rows, peaks);
+        const Place me = place_of(t);
+        const int lane = t.thread() % lanes, row = me.row + row_after(lane % 2 * 4) + lane / 2 * 2;
+        const i32 column = me.column / (lanes * 8) * (lanes * 8);
+        const i32 left =
+            lane < 4 && column < t.load_shared(&nth(s, k).columns) ? t.load_shared(&nth(s, k).rows) - row : 0;
+        OCTET_UNROLL
+        for (int i = 0; i < 2; ++i)
+            two[i] = make_scale<Codec, mx>(t, peaks[i], p.rule, p.row_scale, i < left, t.load_shared(&nth(s, k).group),
+                                           t.load_shared(&nth(s, k).row) + row + i,
+                                           (t.load_shared(&nth(s, k).column0) + column) / (lanes * 8));
+    }
+    // Of a unit, which has the scale of the thread's j-th row.
+    template <class Thread>
+    OCTET_GPU static int lane_of_row(Thread& t, int j) {
+        return t.thread() % unit / 4 * 4 + j / 4 + j / 2 % 2 * 2;
     }
     template <class Thread>
     OCTET_GPU_RARE static void store_row_part(Thread& t, u8* to, Vec8 v, i32 count) {
