@@ -67,16 +67,16 @@ struct Multiplier {
     };
 
     // Issues the products of the slot at `position`, without waiting for them. What lies past the group's end is not
-    // multiplied at all.
+    // multiplied at all; `whole`: nothing does.
     template <int Width, bool Accumulate>
     __device__ __forceinline__ void multiply_slot(float (&acc)[Width / 2], const ProductTask& task, int round) const {
         multiply_slot<Width, Accumulate>(acc, task, round, {half * 64, 0});
     }
-    template <int Width, bool Accumulate>
+    template <int Width, bool Accumulate, bool whole = false>
     __device__ __forceinline__ void multiply_slot(float (&acc)[Width / 2], const ProductTask& task, int round,
                                                   Place place) const {
         const int kept = task.reduce_length - round * Config::reduce_tile;
-        if (Config::reduction == Reduction::along_k || round + 1 < task.blocks || kept > 3 * Config::step)
+        if (whole || Config::reduction == Reduction::along_k || round + 1 < task.blocks || kept > 3 * Config::step)
             multiply_steps<Width, Accumulate, 4>(acc, place);
         else if (kept > 2 * Config::step)
             multiply_steps<Width, Accumulate, 3>(acc, place);
@@ -278,60 +278,68 @@ struct Multiplier {
         ptx::named_sync(1, 256);
     }
 
-    // One tile's products, which are added to `acc` after every slot, with its scales where there are some; returns the
-    // next task. In two parts where turns are not taken: one is added while the other is multiplied.
+    // Whether the next slot has come is asked before the sums of this one are added. In wgrad that is slower.
+    static constexpr bool asks_early = Config::reduction == Reduction::along_k;
+
+    // The products of the slot at `position`, which are then added to `acc`, with its scales where there are some. In
+    // two parts where turns are not taken: one is added while the other is multiplied. `sums`: the same registers in
+    // every slot; `arrived`: the slot is known to have come, and then the next one.
+    template <int Width, bool whole>
+    __device__ __forceinline__ void add_slot(float (&acc)[Width / 2], float (&sums)[Width / 2], bool& arrived,
+                                             const ProductTask& task, int round) {
+        constexpr int second_width = turns > 0 ? 0 : Width / 2 / 32 * 32, first_width = Width - second_width;
+        auto& first = reinterpret_cast<float(&)[first_width / 2]>(sums[0]);
+        auto& second = reinterpret_cast<float(&)[second_width > 0 ? second_width / 2 : 1]>(
+            sums[second_width > 0 ? first_width / 2 : 0]);
+        if (!arrived) ptx::barrier_wait(&storage.tiles_arrived[position.slot], position.phase);
+        if constexpr (!whole) after_arrival(task, round);
+        if constexpr (turns > 0) take_turn();
+        ptx::wgmma_hold(sums);
+        multiply_slot<first_width, false, whole>(first, task, round, {half * 64, 0});
+        if constexpr (second_width > 0)
+            multiply_slot<second_width, false, whole>(second, task, round, {half * 64, first_width});
+        if constexpr (turns > 0) pass_turn();
+        BlockScales<Width> scales;
+        if constexpr (Config::scaled_blocks) {  // while the products run
+            read_left_scales(scales, half * 64);
+            read_right_scales(scales, 0);
+        }
+        const auto add = [&](int from, int to) {
+#pragma unroll
+            for (int i = from; i < to; ++i) acc[i] += Config::scaled_blocks ? sums[i] * scales.of(i) : sums[i];
+        };
+        if constexpr (second_width > 0) {
+            ptx::wgmma_wait<1>();
+            ptx::wgmma_hold(first);
+            add(0, first_width / 2);
+        }
+        ptx::wgmma_wait<0>();
+        if constexpr (second_width > 0)
+            ptx::wgmma_hold(second);
+        else
+            ptx::wgmma_hold(first);
+        release(position.slot);
+        advance();
+        arrived = asks_early && slot_arrived();
+        add(second_width > 0 ? first_width / 2 : 0, Width / 2);
+    }
+
+    // One tile's products, which are added to `acc` after every slot; returns the next task.
     template <int Width>
     __device__ __forceinline__ ProductTask multiply_and_add(float (&acc)[Width / 2], const ProductTask& task) {
-        constexpr int first_width = turns > 0 ? Width : (Width / 2 + 31) / 32 * 32, second_width = Width - first_width;
-        constexpr bool asks_early = Config::reduction == Reduction::along_k;
+        // `promoted` wgrad: so many slots in a straight line, without a look for the group's end. The others were
+        // slower, or would spill.
+        constexpr int many = asks_early || Config::scaled_blocks || Config::adds ? 1 : 4;
+        float sums[Width / 2];
 #pragma unroll
         for (float& value : acc) value = 0;
         const ProductTask next = tasks.next();
         bool arrived = asks_early && slot_arrived();
-        for (int round = 0; round < task.blocks; ++round) {
-            float first[first_width / 2], second[second_width > 0 ? second_width / 2 : 1];
-            if (arrived)
-                after_arrival(task, round);
-            else
-                await_slot(task, round);
-            if constexpr (turns > 0) take_turn();
-            multiply_slot<first_width, false>(first, task, round);
-            if constexpr (second_width > 0)
-                multiply_slot<second_width, false>(second, task, round, {half * 64, first_width});
-            if constexpr (turns > 0) pass_turn();
-            BlockScales<Width> scales;
-            if constexpr (Config::scaled_blocks) {  // while the products run
-                read_left_scales(scales, half * 64);
-                read_right_scales(scales, 0);
-            }
-            const auto add = [&](int place, float sum) {
-                if constexpr (Config::scaled_blocks)
-                    acc[place] += sum * scales.of(place);
-                else
-                    acc[place] += sum;
-            };
-            if constexpr (second_width > 0) {
-                ptx::wgmma_wait<1>();
-                ptx::wgmma_hold(first);
+        int round = 0;
+        for (; many > 1 && round + many < task.blocks; round += many)
 #pragma unroll
-                for (int i = 0; i < first_width / 2; ++i) add(i, first[i]);
-            }
-            ptx::wgmma_wait<0>();
-            if constexpr (second_width > 0)
-                ptx::wgmma_hold(second);
-            else
-                ptx::wgmma_hold(first);
-            release(position.slot);
-            advance();
-            arrived = asks_early && slot_arrived();
-            if constexpr (second_width > 0) {
-#pragma unroll
-                for (int i = 0; i < second_width / 2; ++i) add(first_width / 2 + i, second[i]);
-            } else {
-#pragma unroll
-                for (int i = 0; i < first_width / 2; ++i) add(i, first[i]);
-            }
-        }
+            for (int i = 0; i < many; ++i) add_slot<Width, true>(acc, sums, arrived, task, round + i);
+        for (; round < task.blocks; ++round) add_slot<Width, false>(acc, sums, arrived, task, round);
         return next;
     }
 

@@ -29,8 +29,8 @@ __device__ __forceinline__ void wgmma_hold(std::uint32_t (&a)[Count]) {
     for (int i = 0; i < Count; ++i) asm volatile("" : "+r"(a[i])::"memory");
 }
 
-// Operand lists: OCTET_WGMMA_R<i> names the first 16*(i+1) registers, OCTET_WGMMA_D<i> binds them, C being "+f" or
-// "=f"; 112 is the width of 56 registers.
+// Operand lists: OCTET_WGMMA_R<i> names the first 16*(i+1) registers, OCTET_WGMMA_D<i> binds them, C being "+f"; 112 is
+// the width of 56 registers.
 #define OCTET_WGMMA_R0 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
 #define OCTET_WGMMA_R1 \
     OCTET_WGMMA_R0     \
@@ -78,7 +78,7 @@ __device__ __forceinline__ void wgmma_hold(std::uint32_t (&a)[Count]) {
 #define OCTET_WGMMA_D7(C, d) OCTET_WGMMA_D6(C, d), OCTET_WGMMA_16(C, d, 112)
 
 // One instruction: A and B name its operands, the last argument binds them. Without `Accumulate` the old accumulators
-// are not read at all, so the compiler need not keep them.
+// are not read, but ptxas puts the new ones in their registers.
 #define OCTET_WGMMA_ASM(SHAPE_AND_TYPES, TAIL, REGISTERS, BINDINGS, A, B, KEEP, ...)                            \
     asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " KEEP ", 0;\nwgmma.mma_async.sync.aligned." SHAPE_AND_TYPES \
                  " {" REGISTERS "}, " A ", " B ", p, 1, 1" TAIL ";\n}"                                          \
@@ -90,7 +90,7 @@ __device__ __forceinline__ void wgmma_hold(std::uint32_t (&a)[Count]) {
             OCTET_WGMMA_ASM(SHAPE_AND_TYPES, TAIL, OCTET_WGMMA_R##I, OCTET_WGMMA_D##I("+f", d), A, B, "1", \
                             __VA_ARGS__);                                                                  \
         else                                                                                               \
-            OCTET_WGMMA_ASM(SHAPE_AND_TYPES, TAIL, OCTET_WGMMA_R##I, OCTET_WGMMA_D##I("=f", d), A, B, "0", \
+            OCTET_WGMMA_ASM(SHAPE_AND_TYPES, TAIL, OCTET_WGMMA_R##I, OCTET_WGMMA_D##I("+f", d), A, B, "0", \
                             __VA_ARGS__);                                                                  \
     } while (0)
 
