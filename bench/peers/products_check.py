@@ -202,6 +202,7 @@ if "check" in modes:
             check_token(16500, 400, 1008, [8300, 8100], recipe)
         check_wgrad(1000, 1408, 768, [1, 0, 255, 33, 0, 511, 7, 100], recipe)
         check_wgrad(1500, 400, 1040, [5, 700, 0, 641, 30], recipe)
+        check_wgrad(4000, 400, 272, [1003, 0, 2805, 1], recipe)
         if recipe != "bf16": check_wgrad(1500, 400, 1040, [5, 700, 0, 641, 30], recipe, align=2 * ALIGN[recipe])
     for recipe, align, a_align in (("rowwise", 16, 16), ("rowwise", 48, 16), ("rowwise", 128, 16), ("rowwise", 16, 128), ("mx", 32, 32)):  # every tail
         check_wgrad(4200, 256, 128, [i % 129 for i in range(64)], recipe, align=align, a_align=a_align)
@@ -210,7 +211,8 @@ if "check" in modes:
     check_token(1000, 1408, 2048, [1, 0, 255, 33, 0, 511, 7, 100], "bf16 across")
     check_token(3000, 2048 + 16, 1008, [5, 1000, 300, 0, 1, 641, 700], "bf16 across")
     check_token(3000, 640, 520, [37 * (i % 3) for i in range(70)], "bf16 across")
-    # mxfp8: both operands decoded by a pass
+    # mxfp8: the gradients decoded on the way, then both operands decoded by a pass
+    check_wgrad(1500, 1040, 400, [5, 700, 0, 641, 30], "mx")
     check_wgrad(1500, 6160, 400, [5, 700, 0, 641, 30], "mx")
     check_wgrad(6000, 6160, 144, [2900, 0, 3001], "mx", align=128)
     # mxfp8: NaN elements, NaN blocks, subnormal and zero elements, the smallest and large exponents

@@ -55,9 +55,9 @@ void expect(const char* what, int recipe, int plan, const char* message) {
 }  // namespace
 
 int main() {
-    constexpr long long m = 400, n = 336, k = 272, e = 5, padded = (m + e * 127) / 128 * 128;
+    constexpr long long m = 900, n = 336, k = 784, e = 5, padded = (m + e * 127) / 128 * 128;
     constexpr int rowwise = 0, bf16 = 1, mx = 3;
-    const int ends[e] = {3, 3, 132, 133, 390};
+    const int ends[e] = {3, 3, 132, 133, 890};
     int* device_ends = nullptr;
     cudaMalloc(&device_ends, sizeof ends);
     cudaMemcpy(device_ends, ends, sizeof ends, cudaMemcpyHostToDevice);
@@ -77,20 +77,23 @@ int main() {
                    octet_token_product(recipe, accumulation, output, a, sa, w, sw, device_ends, out, m, columns, k, e,
                                        plan != 0, plan, across, workspace, nullptr));
         };
-        const auto wgrad = [&](int accumulation, int output, int plan) {
-            const long long columns = recipe == bf16 ? 0 : padded;
-            expect("wgrad", recipe, plan,
-                   octet_wgrad_product(recipe, accumulation, output, dy, sdy, at, sat, device_ends, dw, m, n, k, e,
-                                       columns, columns, 128, 128, plan != 0, plan, workspace, nullptr));
+        const auto wgrad = [&](int accumulation, int output, long long rows, long long columns) {
+            const long long tokens = recipe == bf16 ? 0 : padded;
+            expect("wgrad", recipe, 0,
+                   octet_wgrad_product(recipe, accumulation, output, dy, sdy, at, sat, device_ends, dw, m, rows,
+                                       columns, e, tokens, tokens, 128, 128, 0, 0, workspace, nullptr));
         };
         for (int accumulation = 0; accumulation < (recipe == rowwise ? 2 : 1); ++accumulation) {
             for (int output = 0; output < 2; ++output) token(accumulation, output, 0, 0, n);
-            for (int output = 0; output < 3; ++output) wgrad(accumulation, output, 0);
+            for (int output = 0; output < 3; ++output) wgrad(accumulation, output, 272, n);
         }
         if (recipe == bf16) token(0, 0, 0, 1, n);
         if (recipe == rowwise || recipe == bf16) token(0, 0, 256308, 0, n);
-        if (recipe == mx)  // a pass over the weights, which are the smaller operand
-            for (int output = 0; output < 2; ++output) token(0, output, 0, 0, 32);
+        // mxfp8: a pass over the weights, or in wgrad over the activations, which are the smaller operand
+        for (int output = 0; output < 2 && recipe == mx; ++output) {
+            token(0, output, 0, 0, 32);
+            wgrad(0, output, n, 272);
+        }
     }
     std::printf("%d of the products failed\n", failures);
     return failures != 0;

@@ -167,9 +167,10 @@ void check_forward(const Case& c) {
                 << "row " << i << " columns " << 16 * j;
 }
 
-// wgrad: dw[E, N, K].
+// wgrad: dw[E, N, K]; rows_left: the operands exchanged, as dw[E, K, N] would be.
+template <bool rows_left>
 void check_wgrad(const Case& c, bool adds) {
-    using Schedule = cuda::ProductSchedule<Reduction::along_padded_tokens, 128, 256, 128>;
+    using Schedule = cuda::ProductSchedule<Reduction::along_padded_tokens, 128, 256, 128, rows_left>;
     const int groups = static_cast<int>(c.sizes.size()), padded = c.tokens + 128 * groups;
     const ProductShape shape{c.ends.data(), groups, c.tokens, c.k, c.n, padded, padded, adds, 16, 128, c.band};
     const std::size_t wide = static_cast<std::size_t>(c.k / 16), high = static_cast<std::size_t>(c.n / 16);
@@ -189,11 +190,12 @@ void check_wgrad(const Case& c, bool adds) {
             ASSERT_EQ(task.right_first, empty ? padded : right[group]);
             ASSERT_EQ(task.reduce_length, c.sizes[group]);
             ASSERT_EQ(task.blocks, std::max((c.sizes[group] + 127) / 128, 1));
+            ASSERT_EQ(task.right_row % (rows_left ? 64 : 32), 0);
             for (int i = task.right_row / 16; i < (task.right_row + task.right_valid) / 16; ++i)
                 for (int j = task.left_row / 16; j < std::min(task.left_row + 128, c.k) / 16; ++j)
                     ++seen[(group * high + static_cast<std::size_t>(i)) * wide + static_cast<std::size_t>(j)];
         }
-    ASSERT_LE(widest - narrowest, 32);  // N is dealt evenly
+    ASSERT_LE(widest - narrowest, rows_left ? 96 : 32);  // N is dealt evenly, by 32 or by 64 and a rest
     for (std::size_t i = 0; i < seen.size(); ++i)
         ASSERT_EQ(seen[i], !(adds && c.sizes[i / (wide * high)] == 0)) << "group " << i / (wide * high);
 }
@@ -206,7 +208,8 @@ TEST(TileList, CoversEveryElementOnce) {
         check_forward<false, 256>(c);
         check_forward<false, 192>(c);
         check_forward<true, 192>(c);
-        check_wgrad(c, i % 2 == 0);
+        check_wgrad<false>(c, i % 2 == 0);
+        check_wgrad<true>(c, false);
         if (HasFatalFailure()) return;
     }
 }

@@ -383,7 +383,7 @@ struct Multiplier {
         } else {
             next = multiply_and_add<Width>(acc, task);
         }
-        if constexpr (Config::tokens_left)
+        if constexpr (Config::rows_left)
             output.template stage_rows<Width>(acc);
         else
             output.template stage<Width>(acc);

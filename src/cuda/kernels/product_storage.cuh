@@ -28,11 +28,11 @@ enum class Lies {
     across_reduction,  // the rows of the product are; the tensor cores transpose, 16-bit elements only
 };
 
-// Which side the tokens of forward and dgrad are on.
-enum class Tokens { right, left };
+// Which operand has the rows of the output: tokens in forward and dgrad, gradients in wgrad.
+enum class Rows { right, left };
 
 template <Element element_, Reduction reduction_, Lies left_lies_, Output output_, Accumulation accumulation_,
-          int right_tile_, int slots_, Tokens tokens_ = Tokens::right>
+          int right_tile_, int slots_, Rows rows_ = Rows::right>
 struct ProductConfig {
     static constexpr Element element = element_;
     static constexpr Reduction reduction = reduction_;
@@ -49,7 +49,8 @@ struct ProductConfig {
     // Where shared memory is left for it, a whole bf16 tile of each multiplying warpgroup waits there for its store; a
     // tile that is added to waits there whole in any case.
     static constexpr int slot_bytes = left_tile * left_line + right_tile * 128;
-    static constexpr bool tokens_left = tokens_ == Tokens::left;
+    static constexpr bool rows_left = rows_ == Rows::left;
+    static constexpr bool tokens_left = rows_left && reduction == Reduction::along_k;
     // Blockwise wgrad: scales on both sides, of which a lane needs two for its rows and one for each of its columns. So
     // each multiplying warpgroup has all 128 rows of half of the columns, in two turns: half as many to read.
     static constexpr bool columns_halved =
@@ -66,7 +67,7 @@ struct ProductConfig {
                                          : spare_bytes >= 65536 ? 32768
                                                                 : 16384;
     using OutputLayout = std::conditional_t<
-        tokens_left, TokenOutputLayout<output, tokens_left ? right_tile : 64>,
+        rows_left, RowOutputLayout<output, rows_left ? right_tile : 64>,
         std::conditional_t<columns_halved, HalvedOutputLayout<output, right_tile>,
                            octet::cuda::OutputLayout<output, staging_bytes, whole_tile_staged ? 1 : 2>>>;
     static constexpr int threads = 384;
@@ -85,11 +86,11 @@ struct ProductConfig {
     static constexpr bool right_panels = reduction == Reduction::along_tokens;
     static constexpr int panel_bytes = 64 * 128;
     static constexpr int step = reduce_tile / 4;  // of the reduction, one instruction
-    using Schedule = ProductSchedule<reduction, left_tile, right_tile, reduce_tile, tokens_left>;
+    using Schedule = ProductSchedule<reduction, left_tile, right_tile, reduce_tile, rows_left>;
 
     static_assert(right_tile % 32 == 0 && right_tile <= 256 && (right_tile % 64 == 0 || !right_panels));
     static_assert(!right_panels || left_panels, "tokens as rows: of both operands");
-    static_assert(!tokens_left || reduction == Reduction::along_k);
+    static_assert(!rows_left || tokens_left || (decoded && !adds));
     static_assert(!left_panels || (element == Element::bf16 && accumulation == Accumulation::fast),
                   "the tensor cores transpose 16-bit operands only");
     static_assert(!decoded || accumulation == Accumulation::fast);

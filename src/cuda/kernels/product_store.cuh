@@ -13,8 +13,9 @@ __device__ void store_tiles(ProductStorage<Config>& storage, const ProductParame
     constexpr bool along_k = Config::reduction == Reduction::along_k;
     auto& shared = storage.output[half];
     const int lane = static_cast<int>(threadIdx.x % 32), left_extent = parameters.shape.left_extent;
+    const int columns = Config::rows_left && !along_k ? parameters.shape.right_extent : left_extent;  // of the output
     OutputDrainer<typename Config::OutputLayout, Config::right_tile> drainer{shared, storage.chunks[half], out_map,
-                                                                             parameters.out, left_extent};
+                                                                             parameters.out, columns};
     TaskReader<Config> tasks{storage};
     ProductTask task = tasks.next();
     // NOTES: one test of `blocks`, inside the loop. With another in front of it, ptxas 13.0 takes the first for all of
@@ -54,8 +55,9 @@ __device__ void store_tiles(ProductStorage<Config>& storage, const ProductParame
                 drainer.template drain<true>(width, task.left_row + left, task.right_row + half * first,
                                              task.right_valid, task.group);
             }
-        } else if constexpr (Config::tokens_left)
-            drainer.drain_columns(task.right_width, task.right_row, left_row, task.left_valid - half * 64);
+        } else if constexpr (Config::rows_left)
+            drainer.drain_columns(task.right_width, task.right_row, left_row,
+                                  along_k ? task.left_valid - half * 64 : 64, along_k ? 0 : task.group);
         else
             drainer.template drain<!along_k>(task.right_width, left_row, task.right_row, task.right_valid,
                                              along_k ? 0 : task.group);

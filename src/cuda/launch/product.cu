@@ -100,6 +100,10 @@ bool whole_columns(const WeightGradientProduct& p) {
 bool mx_decodes_weights(const TokenGroupedProduct& p) { return p.m >= 2 * p.e * p.n; }
 // A pass over the activations costs less than the slower product where they are multiplied with many gradients.
 bool mx_decodes_activations(const WeightGradientProduct& p) { return p.n >= 6144; }
+// The smaller operand, where the tile is not added to an old one.
+bool mx_gradients_left(const WeightGradientProduct& p) {
+    return p.n > p.k && p.output != ProductOutput::add_f32 && !mx_decodes_activations(p);
+}
 
 std::size_t workspace_bytes(const TokenGroupedProduct& p) {
     if (p.recipe != ProductRecipe::mxfp8) return 0;
@@ -107,6 +111,7 @@ std::size_t workspace_bytes(const TokenGroupedProduct& p) {
 }
 std::size_t workspace_bytes(const WeightGradientProduct& p) {
     if (p.recipe != ProductRecipe::mxfp8) return 0;
+    // Enough for any output: activations are the smaller ones where they are decoded alone.
     return static_cast<std::size_t>(p.n * p.dy_padded * 2 +
                                     (mx_decodes_activations(p) ? p.k * p.a_padded * 2 : mx_look_bytes));
 }

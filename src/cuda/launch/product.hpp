@@ -89,6 +89,8 @@ ProductPlan choose_plan(const WeightGradientProduct& product);
 bool mx_decodes_weights(const TokenGroupedProduct& product);
 // mxfp8: the activations are decoded before wgrad, as the gradients are, not on the way to the tensor cores.
 bool mx_decodes_activations(const WeightGradientProduct& product);
+// mxfp8: the pass before wgrad is over the activations alone, and the gradients are decoded on the way.
+bool mx_gradients_left(const WeightGradientProduct& product);
 
 // What the Hopper kernel works in, on a multiple of 16 bytes; 0 but for mxfp8.
 std::size_t workspace_bytes(const TokenGroupedProduct& product);

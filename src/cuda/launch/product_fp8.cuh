@@ -20,7 +20,7 @@ void launch_fp8_instance(const TokenGroupedProduct& p, const ProductPlan& plan, 
     const ProductMaps maps = accumulation == Accumulation::blocks
                                  ? ProductMaps{tokens(128), weights(32), weights(tile / 2), out}
                                  : ProductMaps{weights(128), tokens(32), tokens(tile / 2), out};
-    constexpr Tokens tokens_lie = accumulation == Accumulation::blocks ? Tokens::left : Tokens::right;
+    constexpr Rows tokens_lie = accumulation == Accumulation::blocks ? Rows::left : Rows::right;
     launch_product<element, Reduction::along_k, output, accumulation, Lies::along_reduction, tokens_lie>(
         maps, parameters_of(p, plan), plan, most_tiles(p, plan), stream);
 }

@@ -50,11 +50,11 @@ void launch_product(const ProductMaps& maps, const ProductParameters& parameters
 }
 
 template <Element element, Reduction reduction, Output output, Accumulation accumulation,
-          Lies left_lies = Lies::along_reduction, Tokens tokens = Tokens::right>
+          Lies left_lies = Lies::along_reduction, Rows rows = Rows::right>
 void launch_product(const ProductMaps& maps, const ProductParameters& parameters, const ProductPlan& plan,
                     std::int64_t most_tiles, cudaStream_t stream) {
     const auto launch_with = [&]<int right_tile, int slots>() {
-        launch_product<ProductConfig<element, reduction, left_lies, output, accumulation, right_tile, slots, tokens>>(
+        launch_product<ProductConfig<element, reduction, left_lies, output, accumulation, right_tile, slots, rows>>(
             maps, parameters, most_tiles, stream);
     };
     const auto is = [&](int right_tile, int slots) { return plan.right_tile == right_tile && plan.slots == slots; };
@@ -70,7 +70,7 @@ void launch_product(const ProductMaps& maps, const ProductParameters& parameters
         if (is(192, 4)) return launch_with.template operator()<192, 4>();
     } else {
         if (is(256, 3)) return launch_with.template operator()<256, 3>();
-        if constexpr (output == Output::bf16 && reduction == Reduction::along_k && tokens == Tokens::right)
+        if constexpr (output == Output::bf16 && reduction == Reduction::along_k && rows == Rows::right)
             if (is(256, 4)) return launch_with.template operator()<256, 4>();
     }
     fail(Status::unsupported, "no product kernel was built for right tiles of ", plan.right_tile, " and ", plan.slots,
@@ -102,15 +102,15 @@ inline CUtensorMap make_output_map(ProductOutput output, void* out, std::int64_t
 //     columns every lane would read a scale for two of its accumulators, from shared memory that the tensor cores keep
 //     busy already; as rows they are two scales a lane;
 //   - mxfp8 whose weights are the smaller operand: a pass decodes the right one.
-inline Tokens tokens_on(const TokenGroupedProduct& p) {
+inline Rows tokens_on(const TokenGroupedProduct& p) {
     const bool left =
         p.recipe == ProductRecipe::fp8_blockwise || (p.recipe == ProductRecipe::mxfp8 && mx_decodes_weights(p));
-    return left ? Tokens::left : Tokens::right;
+    return left ? Rows::left : Rows::right;
 }
 
 inline ProductParameters parameters_of(const TokenGroupedProduct& p, const ProductPlan& plan) {
     const int k = static_cast<int>(p.k);
-    const bool left = tokens_on(p) == Tokens::left;
+    const bool left = tokens_on(p) == Rows::left;
     return {
         {p.ends, static_cast<int>(p.e), static_cast<int>(p.m), static_cast<int>(p.n), 0, k, k, false, 1, 1, plan.band},
         left ? p.a_inverse : p.w_inverse,
@@ -137,12 +137,14 @@ inline ProductParameters parameters_of(const WeightGradientProduct& p, const Pro
 
 // The most tiles any split of the tokens can give.
 inline std::int64_t most_tiles(const TokenGroupedProduct& p, const ProductPlan& plan) {
-    const bool left = tokens_on(p) == Tokens::left;
+    const bool left = tokens_on(p) == Rows::left;
     const std::int64_t token_tile = left ? 128 : plan.right_tile, weight_tile = left ? plan.right_tile : 128;
     return (p.m / token_tile + std::min(p.m, p.e)) * ((p.n + weight_tile - 1) / weight_tile);
 }
 inline std::int64_t most_tiles(const WeightGradientProduct& p, const ProductPlan& plan) {
-    return p.e * ((p.n + plan.right_tile - 1) / plan.right_tile) * ((p.k + 127) / 128);
+    const bool left = p.recipe == ProductRecipe::mxfp8 && mx_gradients_left(p);
+    const std::int64_t right_rows = left ? p.k : p.n, left_rows = left ? p.n : p.k;
+    return p.e * ((right_rows + plan.right_tile - 1) / plan.right_tile) * ((left_rows + 127) / 128);
 }
 
 }  // namespace octet::cuda

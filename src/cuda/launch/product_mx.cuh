@@ -1,6 +1,6 @@
-// mxfp8 grouped products, exact: e4m3 times a power of two is multiplied as bf16. The right operand (of forward and
-// dgrad the smaller one of tokens and weights, of wgrad the gradients) is decoded into the workspace first, since every
-// left tile reads it again. The left one is decoded on its way to the tensor cores, which takes an eighth longer than a
+// mxfp8 grouped products, exact: e4m3 times a power of two is multiplied as bf16. The right operand (the smaller one of
+// tokens and weights, or of gradients and activations) is decoded into the workspace first, since every left tile reads
+// it again. The left one is decoded on its way to the tensor cores, which takes an eighth longer than a
 // bf16 product, or, where that is more than a pass over it (wgrad), first too.
 #pragma once
 

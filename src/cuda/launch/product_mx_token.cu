@@ -11,11 +11,11 @@ struct MxOperand {
     std::int64_t batches, rows;
 };
 
-template <Output output, Tokens tokens_lie>
+template <Output output, Rows tokens_lie>
 void launch_token(const TokenGroupedProduct& p, const ProductPlan& plan, cudaStream_t stream) {
     const MxOperand tokens = {"a", p.a, p.a_scale, 1, p.m}, weights = {"w", p.w, p.w_scale, p.e, p.n};
-    const auto& left = tokens_lie == Tokens::left ? tokens : weights;
-    const auto& right = tokens_lie == Tokens::left ? weights : tokens;
+    const auto& left = tokens_lie == Rows::left ? tokens : weights;
+    const auto& right = tokens_lie == Rows::left ? weights : tokens;
     const auto right_map = [&](int box_rows) {
         return mx_decoded_map(p.workspace, right.batches, right.rows, p.k, box_rows);
     };
@@ -32,8 +32,8 @@ void launch_token(const TokenGroupedProduct& p, const ProductPlan& plan, cudaStr
 
 template <Output output>
 void launch_token(const TokenGroupedProduct& p, const ProductPlan& plan, cudaStream_t stream) {
-    tokens_on(p) == Tokens::left ? launch_token<output, Tokens::left>(p, plan, stream)
-                                 : launch_token<output, Tokens::right>(p, plan, stream);
+    tokens_on(p) == Rows::left ? launch_token<output, Rows::left>(p, plan, stream)
+                               : launch_token<output, Rows::right>(p, plan, stream);
 }
 
 }  // namespace

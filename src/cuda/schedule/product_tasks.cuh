@@ -41,7 +41,8 @@ struct ProductShape {
     int band;                             // right tiles in a band, see tile_order.cuh
 };
 
-template <Reduction reduction, int left_tile, int right_tile, int reduce_tile, bool tokens_left = false>
+// rows_left: the left operand has the rows of the output, tokens or (wgrad) gradients.
+template <Reduction reduction, int left_tile, int right_tile, int reduce_tile, bool rows_left = false>
 class ProductSchedule {
 public:
     __device__ explicit ProductSchedule(const ProductShape& shape)
@@ -80,13 +81,16 @@ public:
     }
 
 private:
+    static constexpr bool tokens_left = rows_left && reduction == Reduction::along_k;
+
     __device__ void place_tokens_right(int tile, const GroupRange& range, ProductTask& task) const {
         const int extent = reduction == Reduction::along_k ? range.rows : shape_.right_extent;
         const int rights = right_tiles(range.rows);
         const TilePlace place = place_tile(tile - range.first_tile, range.first_tile, rights, left_tiles_, shape_.band);
-        const int units = tiles(extent, 32), fewest = units / rights, wider = units % rights;
-        const int height = 32 * (fewest + (place.right < wider ? 1 : 0));
-        const int offset = 32 * (place.right * fewest + min(place.right, wider));
+        constexpr int unit = rows_left ? 64 : 32;  // columns of the output are stored by 64
+        const int units = tiles(extent, unit), fewest = units / rights, wider = units % rights;
+        const int height = unit * (fewest + (place.right < wider ? 1 : 0));
+        const int offset = unit * (place.right * fewest + min(place.right, wider));
         task.left_row = place.left * left_tile;
         task.right_row = offset + (reduction == Reduction::along_k ? range.first_row : 0);
         task.right_valid = min(height, extent - offset);

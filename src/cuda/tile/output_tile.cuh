@@ -41,10 +41,10 @@ struct OutputLayout {
     static_assert(!adds || buffers == 1, "the old tile is there as a whole");
 };
 
-// Where the accumulator rows are the output's rows (tokens on the left): chunks of 64 rows by 64 columns, the output
-// being contiguous along the columns.
+// Where the accumulator rows are the output's rows: chunks of 64 rows by 64 columns, the output being contiguous along
+// the columns.
 template <Output output, int right_tile>
-using TokenOutputLayout =
+using RowOutputLayout =
     std::conditional_t<writes_bf16(output), OutputLayout<output, right_tile / 64 * 8192, right_tile / 64>,
                        OutputLayout<output, 16384, 1>>;
 
@@ -264,14 +264,15 @@ struct OutputDrainer {
         }
     }
 
-    // out[row .. + rows, column .. + width], staged by stage_rows; rows from there on belong to somebody else.
-    __device__ void drain_columns(int width, int column, int row, int rows) {
+    // out[row .. + rows, column .. + width] of batch `batch`, staged by stage_rows; rows from there on belong to
+    // somebody else, or are clipped by the map.
+    __device__ void drain_columns(int width, int column, int row, int rows, int batch) {
         for (int first = 0; first < width; first += 64) {
             ptx::barrier_wait(&storage.staged[position.slot], position.phase);
             const std::uint8_t* chunk = chunks.bytes[position.slot];
             for (int box = 0; box < 64 && box < rows; box += Layout::box_right) {
                 if (box + Layout::box_right <= rows) {
-                    if (ptx::elect_lane()) send(chunk + box * 128, column + first, row + box, 0);
+                    if (ptx::elect_lane()) send(chunk + box * 128, column + first, row + box, batch);
                 } else {
                     copy_lines(chunk + box * 128, column + first, row + box, rows - box);
                 }
