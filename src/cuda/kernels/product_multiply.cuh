@@ -329,7 +329,8 @@ struct Multiplier {
     __device__ __forceinline__ ProductTask multiply_and_add(float (&acc)[Width / 2], const ProductTask& task) {
         // `promoted` wgrad: so many slots in a straight line, without a look for the group's end. The others were
         // slower, or would spill.
-        constexpr int many = asks_early || Config::scaled_blocks || Config::adds ? 1 : 4;
+        constexpr bool wgrad = Config::reduction != Reduction::along_k;
+        constexpr int many = wgrad && !Config::scaled_blocks && !Config::adds ? 4 : 1;
         float sums[Width / 2];
 #pragma unroll
         for (float& value : acc) value = 0;

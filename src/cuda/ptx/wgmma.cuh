@@ -29,8 +29,8 @@ __device__ __forceinline__ void wgmma_hold(std::uint32_t (&a)[Count]) {
     for (int i = 0; i < Count; ++i) asm volatile("" : "+r"(a[i])::"memory");
 }
 
-// Operand lists: OCTET_WGMMA_R<i> names the first 16*(i+1) registers, OCTET_WGMMA_D<i> binds them, C being "+f"; 112 is
-// the width of 56 registers.
+// Operand lists: OCTET_WGMMA_R<i> names the first 16*(i+1) registers, OCTET_WGMMA_D<i> binds them; 112 is the width of
+// 56 registers.
 #define OCTET_WGMMA_R0 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
 #define OCTET_WGMMA_R1 \
     OCTET_WGMMA_R0     \
@@ -64,18 +64,18 @@ __device__ __forceinline__ void wgmma_hold(std::uint32_t (&a)[Count]) {
     OCTET_WGMMA_R6     \
     ", "               \
     "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
-#define OCTET_WGMMA_4(C, d, i) C(d[i]), C(d[i + 1]), C(d[i + 2]), C(d[i + 3])
-#define OCTET_WGMMA_16(C, d, i) \
-    OCTET_WGMMA_4(C, d, i), OCTET_WGMMA_4(C, d, i + 4), OCTET_WGMMA_4(C, d, i + 8), OCTET_WGMMA_4(C, d, i + 12)
-#define OCTET_WGMMA_D0(C, d) OCTET_WGMMA_16(C, d, 0)
-#define OCTET_WGMMA_D1(C, d) OCTET_WGMMA_D0(C, d), OCTET_WGMMA_16(C, d, 16)
-#define OCTET_WGMMA_D2(C, d) OCTET_WGMMA_D1(C, d), OCTET_WGMMA_16(C, d, 32)
-#define OCTET_WGMMA_D3(C, d) OCTET_WGMMA_D2(C, d), OCTET_WGMMA_16(C, d, 48)
-#define OCTET_WGMMA_D112(C, d) OCTET_WGMMA_D2(C, d), OCTET_WGMMA_4(C, d, 48), OCTET_WGMMA_4(C, d, 52)
-#define OCTET_WGMMA_D4(C, d) OCTET_WGMMA_D3(C, d), OCTET_WGMMA_16(C, d, 64)
-#define OCTET_WGMMA_D5(C, d) OCTET_WGMMA_D4(C, d), OCTET_WGMMA_16(C, d, 80)
-#define OCTET_WGMMA_D6(C, d) OCTET_WGMMA_D5(C, d), OCTET_WGMMA_16(C, d, 96)
-#define OCTET_WGMMA_D7(C, d) OCTET_WGMMA_D6(C, d), OCTET_WGMMA_16(C, d, 112)
+#define OCTET_WGMMA_4(d, i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
+#define OCTET_WGMMA_16(d, i) \
+    OCTET_WGMMA_4(d, i), OCTET_WGMMA_4(d, i + 4), OCTET_WGMMA_4(d, i + 8), OCTET_WGMMA_4(d, i + 12)
+#define OCTET_WGMMA_D0(d) OCTET_WGMMA_16(d, 0)
+#define OCTET_WGMMA_D1(d) OCTET_WGMMA_D0(d), OCTET_WGMMA_16(d, 16)
+#define OCTET_WGMMA_D2(d) OCTET_WGMMA_D1(d), OCTET_WGMMA_16(d, 32)
+#define OCTET_WGMMA_D3(d) OCTET_WGMMA_D2(d), OCTET_WGMMA_16(d, 48)
+#define OCTET_WGMMA_D112(d) OCTET_WGMMA_D2(d), OCTET_WGMMA_4(d, 48), OCTET_WGMMA_4(d, 52)
+#define OCTET_WGMMA_D4(d) OCTET_WGMMA_D3(d), OCTET_WGMMA_16(d, 64)
+#define OCTET_WGMMA_D5(d) OCTET_WGMMA_D4(d), OCTET_WGMMA_16(d, 80)
+#define OCTET_WGMMA_D6(d) OCTET_WGMMA_D5(d), OCTET_WGMMA_16(d, 96)
+#define OCTET_WGMMA_D7(d) OCTET_WGMMA_D6(d), OCTET_WGMMA_16(d, 112)
 
 // One instruction: A and B name its operands, the last argument binds them. Without `Accumulate` the old accumulators
 // are not read, but ptxas puts the new ones in their registers.
@@ -84,14 +84,12 @@ __device__ __forceinline__ void wgmma_hold(std::uint32_t (&a)[Count]) {
                  " {" REGISTERS "}, " A ", " B ", p, 1, 1" TAIL ";\n}"                                          \
                  : BINDINGS:__VA_ARGS__                                                                         \
                  : "memory")
-#define OCTET_WGMMA(SHAPE_AND_TYPES, TAIL, I, A, B, ...)                                                   \
-    do {                                                                                                   \
-        if constexpr (Accumulate)                                                                          \
-            OCTET_WGMMA_ASM(SHAPE_AND_TYPES, TAIL, OCTET_WGMMA_R##I, OCTET_WGMMA_D##I("+f", d), A, B, "1", \
-                            __VA_ARGS__);                                                                  \
-        else                                                                                               \
-            OCTET_WGMMA_ASM(SHAPE_AND_TYPES, TAIL, OCTET_WGMMA_R##I, OCTET_WGMMA_D##I("+f", d), A, B, "0", \
-                            __VA_ARGS__);                                                                  \
+#define OCTET_WGMMA(SHAPE_AND_TYPES, TAIL, I, A, B, ...)                                                           \
+    do {                                                                                                           \
+        if constexpr (Accumulate)                                                                                  \
+            OCTET_WGMMA_ASM(SHAPE_AND_TYPES, TAIL, OCTET_WGMMA_R##I, OCTET_WGMMA_D##I(d), A, B, "1", __VA_ARGS__); \
+        else                                                                                                       \
+            OCTET_WGMMA_ASM(SHAPE_AND_TYPES, TAIL, OCTET_WGMMA_R##I, OCTET_WGMMA_D##I(d), A, B, "0", __VA_ARGS__); \
     } while (0)
 
 // The instruction of width N. a: in shared memory, by its descriptor.
