@@ -522,8 +522,9 @@ void quantize_columns(Runner& runner, ConstTensorView x0, ConstTensorView x1, Gr
         detail::set_token_columns(p.operand[1], out1, alignment, options);
     }
     // Tiles that exchange nothing lose by their start alone; but they cannot wait for a product to run beside.
-    const bool any = options.scaling == Scaling::rowwise || runner.may_wait();
-    if (detail::in_strips(p, runner.tuning(), any ? std::numeric_limits<i64>::max() : i64{20} << 20))
+    const bool strips_win = options.scaling == Scaling::rowwise || runner.may_wait();
+    const i64 most = strips_win ? std::numeric_limits<i64>::max() : i64{20} << 20;
+    if (detail::in_strips(p, runner.tuning(), most))
         return detail::strips<Codec>(runner, x0.format, options.scaling, p, nullptr);
     detail::tiles<Codec>(runner, x0.format, p, detail::scales_of(options.scaling), false);
 }
