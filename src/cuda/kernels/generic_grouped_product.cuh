@@ -54,8 +54,8 @@ __global__ void __launch_bounds__(generic_threads)
     const int thread = static_cast<int>(threadIdx.x), x = thread % 16,
               y = thread / 16;  // left and right of this thread, + 16 i
     ProductSchedule<reduction, generic_tile, generic_tile, generic_steps> schedule(shape);
-    for (int tile = static_cast<int>(blockIdx.x);; tile += static_cast<int>(gridDim.x)) {
-        const ProductTask task = schedule.task(tile);
+    for (int round = 0;; ++round) {
+        const ProductTask task = schedule.task(round, static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x));
         if (task.blocks < 0) return;
 
         // Steps beside each other in memory go to threads beside each other.

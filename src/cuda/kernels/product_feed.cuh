@@ -18,8 +18,7 @@ __device__ void post_tasks(ProductStorage<Config>& storage, const ProductParamet
     typename Config::Schedule schedule(parameters.shape);
     RingPosition<ProductStorage<Config>::tasks_ahead> position;
     for (int round = 0;; ++round) {
-        const ProductTask task =
-            schedule.task(schedule.tile_of_round(round, static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x)));
+        const ProductTask task = schedule.task(round, static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x));
         ptx::barrier_wait(&storage.task_read[position.slot], position.phase ^ 1);
         if (threadIdx.x % 32 == 0) {
             storage.tasks[position.slot] = task;

@@ -33,7 +33,8 @@ void launch_product(const ProductMaps& maps, const ProductParameters& parameters
                                         cudaSharedmemCarveoutMaxShared),
                    "cudaFuncSetAttribute");
     });
-    const auto blocks = static_cast<unsigned>(std::min<std::int64_t>(device.hopper_multiprocessors, most_tiles));
+    const auto blocks = static_cast<unsigned>(
+        std::min<std::int64_t>(device.hopper_multiprocessors, Config::Schedule::most_pieces * most_tiles));
     // Its barriers are set up while the kernel before it ends: microseconds, but small products have few.
     cudaLaunchAttribute early{};
     early.id = cudaLaunchAttributeProgrammaticStreamSerialization;

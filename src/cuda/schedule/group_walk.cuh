@@ -31,12 +31,25 @@ public:
           tokens_(tokens),
           left_alignment_(left_alignment),
           right_alignment_(right_alignment),
-          lane_(static_cast<int>(threadIdx.x % 32)) {}
+          lane_(static_cast<int>(threadIdx.x % 32)),
+          window_(groups) {}
 
-    // work_of(rows): of a group of that many rows. False when there is no such tile.
+    // How many tiles there are; first of all. work_of(rows): of a group of that many rows.
+    template <class WorkOf>
+    __device__ int survey(WorkOf work_of) {
+        int tiles = 0;
+        for (int window = 0; window < groups_; window += 32) {
+            const GroupWork work = work_of(rows_of(window + lane_));
+            const bool counts = window + lane_ < groups_ && work.tiles > 0;
+            ranks_ |= __reduce_or_sync(~0u, counts ? 1u << work.rank : 0);
+            tiles += counts ? work.tiles : 0;
+        }
+        return static_cast<int>(__reduce_add_sync(~0u, static_cast<unsigned>(tiles)));
+    }
+
+    // False when there is no such tile.
     template <class WorkOf>
     __device__ bool seek(int tile, WorkOf work_of, GroupRange& found) {
-        if (window_ < 0) survey(work_of);
         while (tile >= tiles_before_ + tiles_in_window_) {
             window_ += 32;
             if (window_ >= groups_ && !next_rank()) return false;
@@ -59,16 +72,6 @@ private:
     }
 
     __device__ int rows_of(int group) const { return group < groups_ ? max(end_of(group) - end_of(group - 1), 0) : 0; }
-
-    // Which ranks occur.
-    template <class WorkOf>
-    __device__ void survey(WorkOf work_of) {
-        for (int window = 0; window < groups_; window += 32) {
-            const GroupWork work = work_of(rows_of(window + lane_));
-            ranks_ |= __reduce_or_sync(~0u, window + lane_ < groups_ && work.tiles > 0 ? 1u << work.rank : 0);
-        }
-        window_ = groups_;  // past the last one of no rank
-    }
 
     __device__ bool next_rank() {
         if (ranks_ == 0) return false;
@@ -114,7 +117,7 @@ private:
     int groups_, tokens_, left_alignment_, right_alignment_, lane_;
     unsigned ranks_ = 0;  // still to come, a bit each
     int rank_ = 0;
-    int window_ = -1;  // first group of the 32 in the lanes; -1: nothing was looked at yet
+    int window_;  // first group of the 32 in the lanes; `groups`: none yet
     int tiles_before_ = 0, tiles_in_window_ = 0;
     int left_before_ = 0, left_in_window_ = 0, right_before_ = 0, right_in_window_ = 0;  // columns
     // of this lane's group

@@ -45,56 +45,80 @@ struct ProductShape {
 template <Reduction reduction, int left_tile, int right_tile, int reduce_tile, bool rows_left = false>
 class ProductSchedule {
 public:
+    static constexpr int most_pieces = 4;  // of a tile
+
+    // Warp-collective.
     __device__ explicit ProductSchedule(const ProductShape& shape)
         : shape_(shape),
           walk_(shape.ends, shape.groups, shape.tokens, shape.left_alignment, shape.right_alignment),
-          left_tiles_(tiles(shape.left_extent, tokens_left ? right_tile : left_tile)) {}
+          left_tiles_(tiles(shape.left_extent, tokens_left ? right_tile : left_tile)),
+          all_tiles_(walk_.survey([this](int rows) { return work_of(rows); })) {}
 
-    // The tile that a block takes in a round: the blocks take turns in one order and then in the other, because tiles
-    // get smaller and nobody should always be first. Where the tiles of a wgrad are not all as wide, that is a period
-    // which may divide the number of blocks; so every round starts at another block.
-    // 104: by a count of every block's work (132 blocks, 20 wgrads of nine shapes) the last one then ends 0.9% after
-    // the end with the best step for that wgrad, on average, and 3.1% at most. No other step is better by 0.1%; with 1
-    // it is 1.2% and 4.7%, with none 1.3% and 8.8%.
-    __device__ int tile_of_round(int round, int block, int blocks) const {
-        constexpr int step = 104;
-        const int first = round * blocks;
-        if (reduction != Reduction::along_k && tiles(shape_.right_extent, 32) % right_tiles(1) != 0)
-            return first + (block + step * (round % blocks)) % blocks;
-        return first + (round % 2 == 0 ? block : blocks - 1 - block);
-    }
-
-    // Warp-collective; `tile` must ascend. A tile past the end has blocks -1.
-    __device__ ProductTask task(int tile) {
+    // What a block does in a round; warp-collective, rounds must ascend. Past the end blocks is -1.
+    // The tiles that are left over after the last whole round, too few for all blocks, are cut along the right operand,
+    // so that they end sooner: into four at most, narrower ones are no faster.
+    __device__ ProductTask task(int round, int block, int blocks) {
         ProductTask task{};
         task.blocks = -1;
+        const int first = round * blocks, left_over = all_tiles_ - first;
+        if (left_over <= 0) return task;
+        const int pieces = left_over < blocks ? min(blocks / left_over, most_pieces) : 1;
+        const int place = place_of(round, block, blocks), tile = first + (pieces > 1 ? place / pieces : place);
         GroupRange range;
-        const auto work_of = [&](int rows) { return GroupWork{right_tiles(rows) * left_tiles_, rank_of(rows)}; };
-        if (!walk_.seek(tile, work_of, range)) return task;
+        const auto work = [this](int rows) { return work_of(rows); };
+        if (!walk_.seek(tile, work, range)) return task;
         task.group = range.group;
         if constexpr (tokens_left)
             place_tokens_left(tile, range, task);
         else
             place_tokens_right(tile, range, task);
+        if (pieces > 1) {
+            const Share share = share_of(task.right_valid, pieces, place % pieces);
+            if (share.size == 0) return task;  // it is narrower than that
+            task.right_row += share.first;
+            task.right_valid = share.size;
+        }
+        task.right_width = round_up_32(task.right_valid);
         task.blocks = max(tiles(task.reduce_length, reduce_tile), 1);
         return task;
     }
 
 private:
+    // Of a block in a round: the blocks take turns in one order and then in the other, because tiles get smaller and
+    // nobody should always be first. Where the tiles of a wgrad are not all as wide, that is a period which may divide
+    // the number of blocks; so every round starts at another block.
+    // 104: by a count of every block's work (132 blocks, 20 wgrads of nine shapes) the last one then ends 0.9% after
+    // the end with the best step for that wgrad, on average, and 3.1% at most. No other step is better by 0.1%; with 1
+    // it is 1.2% and 4.7%, with none 1.3% and 8.8%.
+    __device__ int place_of(int round, int block, int blocks) const {
+        constexpr int step = 104;
+        if (round == 0) return block;  // without a division: nothing runs before it is known
+        if (reduction != Reduction::along_k && tiles(shape_.right_extent, 32) % right_tiles(1) != 0)
+            return (block + step * (round % blocks)) % blocks;
+        return round % 2 == 0 ? block : blocks - 1 - block;
+    }
+
+    static constexpr int unit = rows_left ? 64 : 32;  // columns of the output are stored by 64
+    struct Share {
+        int first, size;
+    };
+    // As evenly as units go.
+    __device__ static Share share_of(int rows, int count, int index) {
+        const int units = tiles(rows, unit), fewest = units / count, wider = units % count;
+        const int first = unit * (index * fewest + min(index, wider));
+        return {first, max(min(unit * (fewest + (index < wider ? 1 : 0)), rows - first), 0)};
+    }
+
     static constexpr bool tokens_left = rows_left && reduction == Reduction::along_k;
 
     __device__ void place_tokens_right(int tile, const GroupRange& range, ProductTask& task) const {
         const int extent = reduction == Reduction::along_k ? range.rows : shape_.right_extent;
         const int rights = right_tiles(range.rows);
         const TilePlace place = place_tile(tile - range.first_tile, range.first_tile, rights, left_tiles_, shape_.band);
-        constexpr int unit = rows_left ? 64 : 32;  // columns of the output are stored by 64
-        const int units = tiles(extent, unit), fewest = units / rights, wider = units % rights;
-        const int height = unit * (fewest + (place.right < wider ? 1 : 0));
-        const int offset = unit * (place.right * fewest + min(place.right, wider));
+        const Share share = share_of(extent, rights, place.right);
         task.left_row = place.left * left_tile;
-        task.right_row = offset + (reduction == Reduction::along_k ? range.first_row : 0);
-        task.right_valid = min(height, extent - offset);
-        task.right_width = round_up_32(task.right_valid);
+        task.right_row = share.first + (reduction == Reduction::along_k ? range.first_row : 0);
+        task.right_valid = share.size;
         if constexpr (reduction == Reduction::along_k) {
             task.left_first = task.right_first = 0;
             task.reduce_length = shape_.left_reduce;
@@ -119,9 +143,10 @@ private:
         task.left_valid = min(left_tile, range.rows - token);
         task.right_row = place.left * right_tile;
         task.right_valid = min(right_tile, shape_.left_extent - task.right_row);
-        task.right_width = round_up_32(task.right_valid);
         task.reduce_length = shape_.left_reduce;
     }
+
+    __device__ GroupWork work_of(int rows) const { return {right_tiles(rows) * left_tiles_, rank_of(rows)}; }
 
     __device__ static int tiles(int extent, int tile) { return (extent + tile - 1) / tile; }
     __device__ static int round_up_32(int value) { return (value + 31) / 32 * 32; }
@@ -153,7 +178,7 @@ private:
 
     ProductShape shape_;
     GroupWalk walk_;
-    int left_tiles_;
+    int left_tiles_, all_tiles_;
 };
 
 }  // namespace octet::cuda
