@@ -83,14 +83,14 @@ using cuda::ProductShape;
 using cuda::ProductTask;
 using cuda::Reduction;
 
-// The tasks that one block works through.
+// The tasks that one block, or one of that rank in its cluster, works through.
 template <class Schedule>
-std::vector<ProductTask> tasks_of(const ProductShape& shape, int block, int blocks) {
+std::vector<typename Schedule::Task> tasks_of(const ProductShape& shape, int block, int blocks, int rank = 0) {
     struct Lane {
         Fiber fiber;
         const ProductShape* shape;
-        int block, blocks;
-        std::vector<ProductTask> tasks;
+        int block, blocks, rank;
+        std::vector<typename Schedule::Task> tasks;
         bool done = false;
     };
     std::vector<Lane> lanes(32);
@@ -98,10 +98,11 @@ std::vector<ProductTask> tasks_of(const ProductShape& shape, int block, int bloc
         lane.shape = &shape;
         lane.block = block;
         lane.blocks = blocks;
+        lane.rank = rank;
         lane.fiber.start(
             [](void* argument) {
                 Lane& mine = *static_cast<Lane*>(argument);
-                Schedule schedule(*mine.shape);
+                Schedule schedule(*mine.shape, mine.rank);
                 for (int round = 0;; ++round) {
                     mine.tasks.push_back(schedule.task(round, mine.block, mine.blocks));
                     if (mine.tasks.back().blocks < 0) break;
@@ -144,20 +145,32 @@ Case draw(std::mt19937& random) {
 }
 
 // Forward: out[tokens, N], cut finer than any tile.
-template <bool tokens_left, int right_tile>
+template <bool tokens_left, int right_tile, int cluster = 1>
 void check_forward(const Case& c) {
-    using Schedule = cuda::ProductSchedule<Reduction::along_k, 128, right_tile, 128, tokens_left>;
+    using Schedule = cuda::ProductSchedule<Reduction::along_k, 128, right_tile, 128, tokens_left, cluster>;
     const ProductShape shape{
         c.ends.data(), static_cast<int>(c.sizes.size()), c.tokens + c.spare, c.n, 0, c.k, c.k, false, 1, 1, c.band};
     std::vector<int> seen(static_cast<std::size_t>((c.tokens + c.spare) * (c.n / 16)), 0);
-    for (int block = 0; block < c.blocks; ++block)
-        for (const ProductTask& task : tasks_of<Schedule>(shape, block, c.blocks)) {
+    for (int block = 0; block < c.blocks * cluster; ++block) {
+        const auto tasks = tasks_of<Schedule>(shape, block / cluster, c.blocks, block % cluster);
+        if constexpr (cluster > 1) {  // what its blocks must agree on
+            const auto first = tasks_of<Schedule>(shape, block / cluster, c.blocks);
+            ASSERT_EQ(tasks.size(), first.size());
+            for (std::size_t i = 0; i < tasks.size(); ++i) {
+                const auto &mine = tasks[i], &other = first[i];
+                ASSERT_TRUE(mine.group == other.group && mine.blocks == other.blocks &&
+                            mine.right_shared == other.right_shared);
+                ASSERT_TRUE(!mine.right_shared ||
+                            (mine.right_row == other.right_row && mine.right_width == other.right_width));
+            }
+        }
+        for (const ProductTask& task : tasks) {
             const int row = tokens_left ? task.left_row : task.right_row,
                       column = tokens_left ? task.right_row : task.left_row;
             const int rows = tokens_left ? task.left_valid : task.right_valid,
                       columns = tokens_left ? task.right_valid : std::min(128, c.n - task.left_row);
             const int end = c.ends[static_cast<std::size_t>(task.group)];
-            ASSERT_TRUE(rows > 0 && columns > 0 && column + columns <= c.n);
+            ASSERT_TRUE((rows > 0 || (cluster > 1 && rows == 0)) && columns > 0 && column + columns <= c.n);
             ASSERT_TRUE(row >= end - c.sizes[static_cast<std::size_t>(task.group)] && row + rows <= end);
             ASSERT_TRUE(task.right_valid <= task.right_width && task.right_width <= right_tile &&
                         task.right_width % 32 == 0);
@@ -166,6 +179,7 @@ void check_forward(const Case& c) {
                 for (int j = column / 16; j < (column + columns) / 16; ++j)
                     ++seen[static_cast<std::size_t>(i * (c.n / 16) + j)];
         }
+    }
     for (int i = 0; i < c.tokens + c.spare; ++i)
         for (int j = 0; j < c.n / 16; ++j)
             ASSERT_EQ(seen[static_cast<std::size_t>(i * (c.n / 16) + j)], i < c.tokens)
@@ -215,6 +229,7 @@ TEST(TileList, CoversEveryElementOnce) {
         check_forward<false, 256>(c);
         check_forward<false, 192>(c);
         check_forward<true, 192>(c);
+        check_forward<true, 192, 2>(c);
         check_wgrad<false>(c, i % 2 == 0);
         check_wgrad<true>(c, false);
         if (HasFatalFailure()) return;

@@ -15,10 +15,11 @@ struct OperandMaps {
 // Warp 1 of the feeding warpgroup: works out the tile list and posts it for everybody else.
 template <class Config>
 __device__ void post_tasks(ProductStorage<Config>& storage, const ProductParameters& parameters) {
-    typename Config::Schedule schedule(parameters.shape);
+    typename Config::Schedule schedule(parameters.shape, Config::cluster > 1 ? ptx::cluster_rank() : 0);
     RingPosition<ProductStorage<Config>::tasks_ahead> position;
     for (int round = 0;; ++round) {
-        const ProductTask task = schedule.task(round, static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x));
+        const auto task = schedule.task(round, static_cast<int>(blockIdx.x) / Config::cluster,
+                                        static_cast<int>(gridDim.x) / Config::cluster);
         ptx::barrier_wait(&storage.task_read[position.slot], position.phase ^ 1);
         if (threadIdx.x % 32 == 0) {
             storage.tasks[position.slot] = task;
@@ -33,7 +34,7 @@ __device__ void post_tasks(ProductStorage<Config>& storage, const ProductParamet
 // One thread: asks the copy engine for both operands of a slot.
 template <class Config>
 __device__ __forceinline__ void load_slot(ProductStorage<Config>& storage, const OperandMaps& maps,
-                                          const ProductTask& task, int round, int slot) {
+                                          const typename ProductStorage<Config>::Task& task, int round, int slot) {
     ptx::Barrier* arrived = &storage.tiles_arrived[slot];
     std::uint8_t *left = storage.left[slot], *right = storage.right[slot];
     const int left_reduce = task.left_first + round * Config::reduce_tile;
@@ -56,10 +57,19 @@ __device__ __forceinline__ void load_slot(ProductStorage<Config>& storage, const
             ptx::tensor_load(right + panel * Config::panel_bytes, maps.right, arrived, task.right_row + panel * 64,
                              right_reduce, 0);
     } else if constexpr (Config::scaled_blocks) {
-        // Blockwise products were slower when their loads came faster, by an elected lane and fewer of them: wgrad by
-        // 5-7%, forward by half a percent. Why is not known.
-        if (task.right_width == Config::right_tile) {
-            constexpr int half = Config::right_tile / 2;
+        constexpr int half = Config::right_tile / 2;
+        const bool whole = task.right_width == Config::right_tile;
+        if constexpr (Config::cluster > 1) {
+            // In turns with the other block, for both.
+            if (task.right_shared) {
+                const int step = whole ? half : 32;
+                for (int row = ptx::cluster_rank() * step; row < task.right_width; row += 2 * step)
+                    ptx::tensor_load_to(0b11, right + row * 128, whole ? maps.right_full : maps.right, arrived,
+                                        right_reduce, task.right_row + row, right_batch);
+                return;
+            }
+        }
+        if (whole) {
             ptx::tensor_load(right, maps.right_full, arrived, right_reduce, task.right_row, right_batch);
             ptx::tensor_load(right + half * 128, maps.right_full, arrived, right_reduce, task.right_row + half,
                              right_batch);
@@ -125,16 +135,15 @@ struct ScaleFeeder {
 template <class Config>
 struct TokenScaleFeeder {
     static constexpr int rights = Config::right_tile / 64, lefts = Config::left_tile / 32;
-    const float *right, *left;  // of the next slot; left: the tile's first row
+    const float *right, *left;  // this lane's first of the next slot
     std::int64_t tokens;
-    int lane, left_valid;
+    int lane, place, left_valid;  // of the left ones: where the lane's first goes, and how many come from there on
     bool right_valid;
 
     __device__ TokenScaleFeeder(const ProductParameters& parameters, const ProductTask& task)
-        : left(parameters.left_scales + task.left_row),
-          tokens(parameters.shape.tokens),
-          lane(static_cast<int>(threadIdx.x % 32)),
-          left_valid(task.left_valid) {
+        : tokens(parameters.shape.tokens), lane(static_cast<int>(threadIdx.x % 32)), place(left_place(lane)) {
+        left = parameters.left_scales + task.left_row + lane;
+        left_valid = task.left_valid - lane;
         const int row = task.right_row + 64 * lane;
         right_valid = lane < rights && row < parameters.shape.left_extent;
         const std::int64_t blocks = (parameters.shape.left_extent + 127) / 128;
@@ -144,13 +153,11 @@ struct TokenScaleFeeder {
 
     __device__ __forceinline__ void load(TokenSlotScales<Config::right_tile>& scales, ptx::Barrier* arrived) {
 #pragma unroll
-        for (int i = 0; i < lefts; ++i) {
-            const bool valid = lane + 32 * i < left_valid;
-            ptx::copy_word(&scales.left[left_place(lane + 32 * i)], valid ? left + lane + 32 * i : left, valid);
-        }
+        for (int i = 0; i < lefts; ++i)
+            ptx::copy_word(&scales.left[place + 32 * i], left + 32 * i, 32 * i < left_valid);
         if (lane < rights) ptx::copy_word(&scales.right[lane], right, right_valid);
         left += tokens;
-        if (right_valid) ++right;
+        ++right;
         ptx::copy_words_arrive(arrived);
     }
 };
@@ -223,12 +230,12 @@ __device__ void feed(ProductStorage<Config>& storage, const OperandMaps& maps, c
     TaskReader<Config> tasks{storage};
     RingPosition<Config::slots> position;
     while (true) {
-        const ProductTask task = tasks.next();
+        const auto task = tasks.next();
         if (task.blocks < 0) return;
         ScaleFeederOf<Config> scale_feeder(parameters, task);
         for (int round = 0; round < task.blocks; ++round, position.advance()) {
             ptx::barrier_wait(&storage.tiles_free[position.slot], position.phase ^ 1);
-            const bool issues = Config::scaled_blocks ? threadIdx.x % 32 == 0 : ptx::elect_lane();  // see load_slot
+            const bool issues = Config::elects_loader ? ptx::elect_lane() : threadIdx.x % 32 == 0;
             if (issues) load_slot<Config>(storage, maps, task, round, position.slot);
             scale_feeder.load(storage.scales[position.slot], &storage.tiles_arrived[position.slot]);
         }

@@ -18,6 +18,9 @@ struct Multiplier {
     OutputStager<typename Config::OutputLayout, Config::right_tile, Config::scaled_rows> output;
     RingPosition<Config::slots> position{};
     TaskReader<Config> tasks{storage};
+    // The other block's tiles_free: who loads for both waits for both.
+    std::uint32_t others_free = Config::cluster > 1 ? ptx::cluster_address(storage.tiles_free, 1 - ptx::cluster_rank())
+                                                    : 0;
     // The low words of the descriptors of the operands in the slot at `position`. Kept beside it, because working them
     // out is a chain of uniform instructions between the products of one slot and those of the next.
     std::uint32_t left =
@@ -45,7 +48,9 @@ struct Multiplier {
 
     // Its products are done in all lanes of the warp; nothing was written.
     __device__ __forceinline__ void release(int slot) const {
-        if (ptx::lane_arrives()) ptx::barrier_arrive(&storage.tiles_free[slot]);
+        if (!ptx::lane_arrives()) return;
+        ptx::barrier_arrive(&storage.tiles_free[slot]);
+        if constexpr (Config::cluster > 1) ptx::barrier_arrive_at(others_free + slot * sizeof(ptx::Barrier));
     }
 
     // Waits for the slot at `position`. Both warpgroups come here for every slot, so they may wait for each other.

@@ -3,6 +3,7 @@
 
 #include <type_traits>
 
+#include "cuda/ptx/cluster.cuh"
 #include "cuda/ptx/mbarrier.cuh"
 #include "cuda/schedule/product_tasks.cuh"
 #include "cuda/tile/output_tile.cuh"
@@ -55,6 +56,9 @@ struct ProductConfig {
     // each multiplying warpgroup has all 128 rows of half of the columns, in two turns: half as many to read.
     static constexpr bool columns_halved =
         accumulation == Accumulation::blocks && reduction != Reduction::along_k && output != Output::add_f32;
+    // Blockwise forward and dgrad: two blocks multiply the same weights with two tiles of tokens, and each loads half
+    // of them for both.
+    static constexpr int cluster = tokens_left && accumulation == Accumulation::blocks ? 2 : 1;
     // Columns of the first warpgroup, of a tile of `width`.
     __host__ __device__ static constexpr int first_columns(int width) {
         return width == right_tile ? right_tile / 2 : (width / 2 + 31) / 32 * 32;
@@ -80,13 +84,16 @@ struct ProductConfig {
     // On a full slot: the engine, and 32 lanes where they bring scales.
     static constexpr int tile_arrivals = decoded || accumulation == Accumulation::blocks ? 33 : 1;
     static constexpr bool scaled_blocks = accumulation == Accumulation::blocks;
+    // Blockwise wgrad was 5-7% slower when its loads came faster, by an elected lane and fewer of them. Why is not
+    // known.
+    static constexpr bool elects_loader = !scaled_blocks || reduction == Reduction::along_k;
     static constexpr bool scaled_rows = fp8 && !scaled_blocks;
     // Operands whose reduction is not contiguous lie in shared memory as panels of 64 along the rows.
     static constexpr bool left_panels = left_lies_ == Lies::across_reduction;
     static constexpr bool right_panels = reduction == Reduction::along_tokens;
     static constexpr int panel_bytes = 64 * 128;
     static constexpr int step = reduce_tile / 4;  // of the reduction, one instruction
-    using Schedule = ProductSchedule<reduction, left_tile, right_tile, reduce_tile, rows_left>;
+    using Schedule = ProductSchedule<reduction, left_tile, right_tile, reduce_tile, rows_left, cluster>;
 
     static_assert(right_tile % 32 == 0 && right_tile <= 256 && (right_tile % 64 == 0 || !right_panels));
     static_assert(!right_panels || left_panels, "tokens as rows: of both operands");
@@ -154,7 +161,8 @@ struct ProductStorage {
             std::conditional_t<Config::tokens_left, TokenSlotScales<Config::tokens_left ? Config::right_tile : 64>,
                                SlotScales<Config::right_tile>>>>;
     Scales scales[Config::slots];
-    alignas(16) ProductTask tasks[tasks_ahead];
+    using Task = typename Config::Schedule::Task;
+    alignas(16) Task tasks[tasks_ahead];
     ptx::Barrier tiles_arrived[Config::slots], tiles_free[Config::slots];
     ptx::Barrier task_posted[tasks_ahead], task_read[tasks_ahead];
 };
@@ -166,9 +174,9 @@ struct TaskReader {
     RingPosition<ProductStorage<Config>::tasks_ahead> position{};
 
     // The next task; blocks is -1 when there are no more.
-    __device__ __forceinline__ ProductTask next() {
+    __device__ __forceinline__ auto next() {
         ptx::barrier_wait(&storage.task_posted[position.slot], position.phase);
-        const ProductTask task = storage.tasks[position.slot];
+        const auto task = storage.tasks[position.slot];
         ptx::warp_arrive(&storage.task_read[position.slot]);
         position.advance();
         return task;

@@ -35,7 +35,8 @@ __global__ void __maxnreg__(Config::registers)
     if (threadIdx.x == 0) {
         for (int slot = 0; slot < Config::slots; ++slot) {
             ptx::barrier_init(&storage.tiles_arrived[slot], Config::tile_arrivals);
-            ptx::barrier_init(&storage.tiles_free[slot], 8 * ptx::warp_arrivals);  // multiplying warps
+            ptx::barrier_init(&storage.tiles_free[slot],
+                              Config::cluster * 8 * ptx::warp_arrivals);  // multiplying warps
         }
         for (int slot = 0; slot < ProductStorage<Config>::tasks_ahead; ++slot) {
             ptx::barrier_init(&storage.task_posted[slot], 1);
@@ -48,7 +49,10 @@ __global__ void __maxnreg__(Config::registers)
         ptx::tensor_map_prefetch(&right_full_map);
         ptx::tensor_map_prefetch(&out_map);
     }
-    __syncthreads();
+    if constexpr (Config::cluster > 1)
+        ptx::cluster_sync();
+    else
+        __syncthreads();
     ptx::await_previous_kernels();
     ptx::let_next_kernel_start();  // not sooner: a cast that runs beside this product reads what came before it
 
@@ -68,6 +72,7 @@ __global__ void __maxnreg__(Config::registers)
         if constexpr (Config::decoded) single_factor = no_large_exponents(parameters.large_exponents);
         Multiplier<Config>{storage, half, single_factor, {storage.output[half], storage.chunks[half]}}.run();
     }
+    if constexpr (Config::cluster > 1) ptx::cluster_sync();  // nobody leaves while the other arrives on its barriers
 }
 
 }  // namespace octet::cuda

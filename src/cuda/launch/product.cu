@@ -139,8 +139,8 @@ ProductKernel choose_kernel(const WeightGradientProduct& p) {
 ProductPlan choose_plan(const TokenGroupedProduct& p) {
     const bool two_sets = p.recipe == ProductRecipe::fp8_rowwise && p.accumulation == ProductAccumulation::promoted;
     if (two_sets) return {8, 192, 4};
-    // Bands of as many tokens, in tiles of 128.
-    if (p.recipe == ProductRecipe::fp8_blockwise) return {16, 192, 4};
+    // Bands of as many tokens, in two tiles of 128.
+    if (p.recipe == ProductRecipe::fp8_blockwise) return {8, 192, 4};
     if (p.recipe == ProductRecipe::mxfp8 && mx_decodes_weights(p)) return {16, 256, 3};
     return {8, 256, p.output == ProductOutput::bf16 && p.m < 512 * p.e ? 4 : 3};
 }

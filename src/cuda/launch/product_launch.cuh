@@ -33,19 +33,21 @@ void launch_product(const ProductMaps& maps, const ProductParameters& parameters
                                         cudaSharedmemCarveoutMaxShared),
                    "cudaFuncSetAttribute");
     });
-    const auto blocks = static_cast<unsigned>(
-        std::min<std::int64_t>(device.hopper_multiprocessors, Config::Schedule::most_pieces * most_tiles));
+    const auto clusters = static_cast<unsigned>(std::min<std::int64_t>(
+        device.hopper_multiprocessors / Config::cluster, Config::Schedule::most_pieces * most_tiles));
     // Its barriers are set up while the kernel before it ends: microseconds, but small products have few.
-    cudaLaunchAttribute early{};
-    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    early.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchAttribute attributes[2]{};
+    attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[0].val.programmaticStreamSerializationAllowed = 1;
+    attributes[1].id = cudaLaunchAttributeClusterDimension;
+    attributes[1].val.clusterDim = {Config::cluster, 1, 1};
     cudaLaunchConfig_t launch{};
-    launch.gridDim = blocks;
+    launch.gridDim = clusters * Config::cluster;
     launch.blockDim = Config::threads;
     launch.dynamicSmemBytes = sizeof(Storage);
     launch.stream = stream;
-    launch.attrs = &early;
-    launch.numAttrs = 1;
+    launch.attrs = attributes;
+    launch.numAttrs = Config::cluster > 1 ? 2 : 1;
     check_cuda(cudaLaunchKernelEx(&launch, kernel, maps.left, maps.right, maps.right_full, maps.out, parameters),
                "launch of sm90_grouped_product");
 }

@@ -21,6 +21,16 @@ __device__ __forceinline__ void tensor_load(void* shared, const CUtensorMap* map
         : "memory");
 }
 
+// To the same place in all blocks of the cluster that have a bit in `blocks`, and to the barriers there.
+__device__ __forceinline__ void tensor_load_to(std::uint16_t blocks, void* shared, const CUtensorMap* map,
+                                               Barrier* arrived, int x, int y, int z) {
+    asm volatile(
+        "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, "
+        "{%3, %4, %5}], [%2], %6;" ::"r"(shared_address(shared)),
+        "l"(map), "r"(shared_address(arrived)), "r"(x), "r"(y), "r"(z), "h"(blocks)
+        : "memory");
+}
+
 __device__ __forceinline__ void tensor_store(const CUtensorMap* map, const void* shared, int x, int y, int z) {
     asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.bulk_group [%0, {%2, %3, %4}], [%1];" ::"l"(map),
                  "r"(shared_address(shared)), "r"(x), "r"(y), "r"(z)

@@ -20,6 +20,13 @@ __device__ __forceinline__ void barrier_arrive(Barrier* barrier) {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
 }
 
+// The same on a barrier of another block of the cluster.
+// NOTES: as it is, without `.release.cluster`, which ptxas makes a fence to the whole GPU. What it orders are reads by
+// the tensor cores, which are done.
+__device__ __forceinline__ void barrier_arrive_at(std::uint32_t cluster_address) {
+    asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(cluster_address) : "memory");
+}
+
 // A warp arrives by one lane, after all have met. compute-sanitizer's racecheck follows the arriving lane alone, so for
 // it every lane arrives (-DOCTET_EVERY_LANE_ARRIVES).
 #ifdef OCTET_EVERY_LANE_ARRIVES

@@ -1,6 +1,8 @@
 // What one block does next: the tile list of a grouped product, computed on the device by one warp.
 #pragma once
 
+#include <type_traits>
+
 #include "cuda/schedule/group_walk.cuh"
 #include "cuda/schedule/tile_order.cuh"
 
@@ -28,6 +30,11 @@ struct ProductTask {
 };
 static_assert(sizeof(ProductTask) == 40);
 
+// Of a block in a cluster.
+struct ClusterTask : ProductTask {
+    int right_shared;  // the other block has the same right rows
+};
+
 struct ProductShape {
     const std::int32_t* ends;  // [groups] cumulative end offsets, device
     int groups;
@@ -41,15 +48,18 @@ struct ProductShape {
     int band;                             // right tiles in a band, see tile_order.cuh
 };
 
-// rows_left: the left operand has the rows of the output, tokens or (wgrad) gradients.
-template <Reduction reduction, int left_tile, int right_tile, int reduce_tile, bool rows_left = false>
+// rows_left: the left operand has the rows of the output, tokens or (wgrad) gradients. cluster: so many blocks work
+// side by side, each with its rank, and what is called a tile outside is one of each (tokens on the left, 2 at most).
+template <Reduction reduction, int left_tile, int right_tile, int reduce_tile, bool rows_left = false, int cluster = 1>
 class ProductSchedule {
 public:
+    using Task = std::conditional_t<cluster == 1, ProductTask, ClusterTask>;
     static constexpr int most_pieces = 4;  // of a tile
 
     // Warp-collective.
-    __device__ explicit ProductSchedule(const ProductShape& shape)
+    __device__ explicit ProductSchedule(const ProductShape& shape, int rank = 0)
         : shape_(shape),
+          rank_(rank),
           walk_(shape.ends, shape.groups, shape.tokens, shape.left_alignment, shape.right_alignment),
           left_tiles_(tiles(shape.left_extent, tokens_left ? right_tile : left_tile)),
           all_tiles_(walk_.survey([this](int rows) { return work_of(rows); })) {}
@@ -57,8 +67,8 @@ public:
     // What a block does in a round; warp-collective, rounds must ascend. Past the end blocks is -1.
     // The tiles that are left over after the last whole round, too few for all blocks, are cut along the right operand,
     // so that they end sooner: into four at most, narrower ones are no faster.
-    __device__ ProductTask task(int round, int block, int blocks) {
-        ProductTask task{};
+    __device__ Task task(int round, int block, int blocks) {
+        Task task{};
         task.blocks = -1;
         const int first = round * blocks, left_over = all_tiles_ - first;
         if (left_over <= 0) return task;
@@ -74,9 +84,11 @@ public:
             place_tokens_right(tile, range, task);
         if (pieces > 1) {
             const Share share = share_of(task.right_valid, pieces, place % pieces);
-            if (share.size == 0) return task;  // it is narrower than that
-            task.right_row += share.first;
-            task.right_valid = share.size;
+            if (share.size == 0 && !goes_along(task)) return task;  // it is narrower than that
+            if (share.size > 0) {
+                task.right_row += share.first;
+                task.right_valid = share.size;
+            }
         }
         task.right_width = round_up_32(task.right_valid);
         task.blocks = max(tiles(task.reduce_length, reduce_tile), 1);
@@ -109,6 +121,16 @@ private:
         return {first, max(min(unit * (fewest + (index < wider ? 1 : 0)), rows - first), 0)};
     }
 
+    // A block of a cluster that has nothing to do where the other one may: without tokens. False: both have nothing.
+    __device__ static bool goes_along(Task& task) {
+        if constexpr (cluster > 1) {
+            task.left_valid = 0;
+            return !task.right_shared;
+        } else {
+            return false;
+        }
+    }
+
     static constexpr bool tokens_left = rows_left && reduction == Reduction::along_k;
 
     __device__ void place_tokens_right(int tile, const GroupRange& range, ProductTask& task) const {
@@ -135,18 +157,37 @@ private:
     }
 
     // The roles exchanged: bands of token tiles, two weight tiles at a time.
-    __device__ void place_tokens_left(int tile, const GroupRange& range, ProductTask& task) const {
-        const int rights = right_tiles(range.rows);
-        const TilePlace place = place_tile(tile - range.first_tile, range.first_tile, rights, left_tiles_, shape_.band);
-        const int token = place.right * left_tile;
+    __device__ void place_tokens_left(int tile, const GroupRange& range, Task& task) const {
+        const int index = tile - range.first_tile, rights = right_tiles(range.rows);
+        TilePlace place;
+        if constexpr (cluster == 1) {
+            place = place_tile(index, range.first_tile, rights, left_tiles_, shape_.band);
+        } else {
+            place = place_in_cluster(index, rights);
+            task.right_shared = index < shared_tiles(rights);
+        }
+        const int token = place.right * left_tile, weight_tile = min(place.left, left_tiles_ - 1);
         task.left_row = range.first_row + token;
-        task.left_valid = min(left_tile, range.rows - token);
-        task.right_row = place.left * right_tile;
+        task.left_valid = place.left == weight_tile ? min(left_tile, range.rows - token) : 0;
+        task.right_row = weight_tile * right_tile;
         task.right_valid = min(right_tile, shape_.left_extent - task.right_row);
         task.reduce_length = shape_.left_reduce;
     }
 
-    __device__ GroupWork work_of(int rows) const { return {right_tiles(rows) * left_tiles_, rank_of(rows)}; }
+    // This block's tile of its cluster's two. Token tiles by two for the same weights, in bands, one weight tile after
+    // the other; then an odd token tile, for two weight tiles. Without a second one, `left` is past the last.
+    __device__ TilePlace place_in_cluster(int index, int token_tiles) const {
+        const int shared = shared_tiles(token_tiles), band = shape_.band * left_tiles_;
+        if (index >= shared) return {token_tiles - 1, 2 * (index - shared) + rank_};
+        const int first = index / band * shape_.band, pairs = min(shape_.band, token_tiles / 2 - first);
+        return {2 * (first + index % band % pairs) + rank_, index % band / pairs};
+    }
+    __device__ int shared_tiles(int token_tiles) const { return token_tiles / cluster * left_tiles_; }
+
+    __device__ GroupWork work_of(int rows) const {
+        const int rights = right_tiles(rows);
+        return {shared_tiles(rights) + rights % cluster * tiles(left_tiles_, cluster), rank_of(rows)};
+    }
 
     __device__ static int tiles(int extent, int tile) { return (extent + tile - 1) / tile; }
     __device__ static int round_up_32(int value) { return (value + 31) / 32 * 32; }
@@ -176,7 +217,10 @@ private:
         }
     }
 
+    static_assert(cluster == 1 || (tokens_left && cluster == 2));
+
     ProductShape shape_;
+    int rank_;
     GroupWalk walk_;
     int left_tiles_, all_tiles_;
 };
