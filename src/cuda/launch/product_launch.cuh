@@ -33,8 +33,8 @@ void launch_product(const ProductMaps& maps, const ProductParameters& parameters
                                         cudaSharedmemCarveoutMaxShared),
                    "cudaFuncSetAttribute");
     });
-    const auto clusters = static_cast<unsigned>(std::min<std::int64_t>(
-        device.hopper_multiprocessors / Config::cluster, Config::Schedule::most_pieces * most_tiles));
+    const auto clusters = static_cast<unsigned>(std::min<std::int64_t>(device.hopper_multiprocessors / Config::cluster,
+                                                                       Config::Schedule::most_pieces * most_tiles));
     // Its barriers are set up while the kernel before it ends: microseconds, but small products have few.
     cudaLaunchAttribute attributes[2]{};
     attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
