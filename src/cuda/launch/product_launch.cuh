@@ -124,16 +124,21 @@ inline ProductParameters parameters_of(const TokenGroupedProduct& p, const Produ
         p.out};
 }
 
+// The gradients are on the right, but for mxfp8 whose activations are the smaller operand.
+inline Rows gradients_on(const WeightGradientProduct& p) {
+    return p.recipe == ProductRecipe::mxfp8 && mx_gradients_left(p) ? Rows::left : Rows::right;
+}
+
 inline ProductParameters parameters_of(const WeightGradientProduct& p, const ProductPlan& plan) {
-    const bool bf16 = p.recipe == ProductRecipe::bf16;
-    return {{p.ends, static_cast<int>(p.e), static_cast<int>(p.m), static_cast<int>(p.k), static_cast<int>(p.n),
-             static_cast<int>(bf16 ? p.m : p.a_padded), static_cast<int>(bf16 ? p.m : p.dy_padded),
-             p.output == ProductOutput::add_f32, static_cast<int>(p.a_alignment), static_cast<int>(p.dy_alignment),
-             plan.band},
+    const bool bf16 = p.recipe == ProductRecipe::bf16, left = gradients_on(p) == Rows::left;  // mxfp8: padded alike
+    return {{p.ends, static_cast<int>(p.e), static_cast<int>(p.m), static_cast<int>(left ? p.n : p.k),
+             static_cast<int>(left ? p.k : p.n), static_cast<int>(bf16 ? p.m : p.a_padded),
+             static_cast<int>(bf16 ? p.m : p.dy_padded), p.output == ProductOutput::add_f32,
+             static_cast<int>(p.a_alignment), static_cast<int>(p.dy_alignment), plan.band},
             p.a_inverse,
             p.dy_inverse,
-            static_cast<const std::uint8_t*>(p.a_scale),
-            static_cast<const std::uint8_t*>(p.dy_scale),
+            static_cast<const std::uint8_t*>(left ? p.dy_scale : p.a_scale),
+            static_cast<const std::uint8_t*>(left ? p.a_scale : p.dy_scale),
             static_cast<int>(p.recipe == ProductRecipe::mxfp8 ? p.a_padded / 32 : p.a_padded / 128),
             p.dw};
 }
@@ -145,7 +150,7 @@ inline std::int64_t most_tiles(const TokenGroupedProduct& p, const ProductPlan& 
     return (p.m / token_tile + std::min(p.m, p.e)) * ((p.n + weight_tile - 1) / weight_tile);
 }
 inline std::int64_t most_tiles(const WeightGradientProduct& p, const ProductPlan& plan) {
-    const bool left = p.recipe == ProductRecipe::mxfp8 && mx_gradients_left(p);
+    const bool left = gradients_on(p) == Rows::left;
     const std::int64_t right_rows = left ? p.k : p.n, left_rows = left ? p.n : p.k;
     return p.e * ((right_rows + plan.right_tile - 1) / plan.right_tile) * ((left_rows + 127) / 128);
 }

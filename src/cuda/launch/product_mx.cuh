@@ -54,4 +54,30 @@ inline void decode_rows(const void* data, const void* exponents, void* decoded, 
     check_cuda(cudaGetLastError(), "launch of decode_mx_rows");
 }
 
+// An operand as it comes: [batches, rows, columns], the reduction contiguous.
+struct MxOperand {
+    const char* name;
+    const void *data, *exponents;
+    std::int64_t batches, rows, columns;
+};
+
+// The product of two operands of which the right one is decoded first, into the workspace, and the left one on its way.
+template <Reduction reduction, Output output, Rows rows, class Product>
+void launch_mx(const Product& p, const MxOperand& left, const MxOperand& right, const CUtensorMap& out,
+               const ProductPlan& plan, cudaStream_t stream) {
+    const auto right_map = [&](int box_rows) {
+        return mx_decoded_map(p.workspace, right.batches, right.rows, right.columns, box_rows);
+    };
+    const ProductMaps maps = {mx_left_map(left.name, left.data, left.batches, left.rows, left.columns), right_map(32),
+                              right_map(plan.right_tile / 2), out};
+    const std::int64_t right_rows = right.batches * right.rows;
+    void* large = behind_right(p.workspace, right_rows * right.columns);
+    decode_rows(right.data, right.exponents, p.workspace, right_rows, right.columns, stream,
+                {left.exponents, left.batches * left.rows * ((left.columns + 31) / 32), large});
+    ProductParameters parameters = parameters_of(p, plan);
+    parameters.large_exponents = static_cast<const std::uint32_t*>(large);
+    launch_product<Element::mx, reduction, output, Accumulation::fast, Lies::along_reduction, rows>(
+        maps, parameters, plan, most_tiles(p, plan), stream);
+}
+
 }  // namespace octet::cuda
