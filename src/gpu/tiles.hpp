@@ -678,16 +678,21 @@ private:
         const i32 real = t.load_shared(&nth(s, k).rows) - 16 * piece,
                   room = t.load_shared(&nth(s, k).room) - 16 * piece;
         if (room <= 0) return;
-        OCTET_ROLLED
-        for (int i = 0; i < tile_columns / step; ++i) {
-            Vec16 v = transposed_of(i);
-            if (step * i >= columns) continue;
-            if (real < 16) v = first_bytes(v, real);  // padding is zero bytes, whatever zero times the scale is
-            if (pieces != Pieces::elements && room >= 16)
-                t.store16(to + i * step * stride, v);
-            else
-                store_sixteen_by_bytes(t, to + i * step * stride, v, room);
+        if (pieces != Pieces::elements && room >= 16) {
+            // Padding is zero bytes, whatever zero times the scale is.
+            const Vec16 kept = first_bytes(Vec16{{~0u, ~0u, ~0u, ~0u}}, real);
+            OCTET_UNROLL
+            for (int i = 0; i < tile_columns / step; ++i) {
+                Vec16 v = transposed_of(i);
+                OCTET_UNROLL
+                for (int w = 0; w < 4; ++w) v.word[w] &= kept.word[w];
+                if (step * i < columns) t.store16(to + i * step * stride, v);
+            }
+            return;
         }
+        OCTET_ROLLED
+        for (int i = 0; i < tile_columns / step && step * i < columns; ++i)
+            store_sixteen_by_bytes(t, to + i * step * stride, first_bytes(transposed_of(i), real), room);
     }
 };
 
