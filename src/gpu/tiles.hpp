@@ -114,21 +114,23 @@ private:
     }
 
     // Tiles exchange maxima: the k-th is cast while the next hands in its own and the one after that is on its way.
+    // What is asked for comes in order, so a tile is sent for after the few words that are waited for, or these would
+    // come behind all of it. First visits wait for nothing but tiles.
     template <class Thread>
     OCTET_GPU static void run_together(Thread& t, const Params& p, Shared& s) {
         static_assert(slots == 3, "which is what the order below is for");
         find_spans(t, p, s);
         const u32 arrival = t.arrive_everywhere();
         work_out(t, p, s, 0);
-        t.barrier();
-        OCTET_ROLLED
-        for (u32 k = 0; k < 2; ++k) fetch(t, p, s, k);
-        t.template await_copies<1>();
+        t.await_everywhere(arrival);
+        fetch(t, p, s, 0);
+        t.template await_copies<0>();
         find_peaks(t, s, 0);
         u32* amax = amax_of(t, s, 0);
         t.barrier();
-        t.await_everywhere(arrival);
-        t.await_answer(hand_in(t, s, 0, amax));
+        const u32 first_answer = hand_in(t, s, 0, amax);
+        fetch(t, p, s, 1);
+        t.await_answer(first_answer);
         t.barrier();
         count_in(t, s, 0);
         OCTET_ROLLED
@@ -141,17 +143,24 @@ private:
             u32* here = amax;
             amax = amax_of(t, s, k + 1);
             if ((k + slots) % batch == 0) work_out(t, p, s, k + slots);
-            fetch(t, p, s, k + 2);
-            t.template await_copies<1>();
+            if (kind == Visit::first) {
+                fetch(t, p, s, k + 2);
+                t.template await_copies<1>();
+            } else {
+                t.template await_copies<0>();
+            }
             find_peaks(t, s, k + 1);
             tell(t, s.known, in >= count_wanted(t, p, s, k));
             t.barrier();
             const u32 answer = hand_in(t, s, k + 1, amax);
             const bool known = told(t, s.known);
             u32 peak = known ? load_peak(t, here) : 0u;
+            if (kind != Visit::first) {
+                if (!known) in = look(t, s, k);
+                fetch(t, p, s, k + 2);
+                if (!known) tell(t, s.ready, kind == Visit::only || in >= count_wanted(t, p, s, k));
+            }
             if (!known) {
-                if (kind != Visit::first)
-                    tell(t, s.ready, kind == Visit::only || look(t, s, k) >= count_wanted(t, p, s, k));
                 t.await_answer(answer);
                 t.barrier();
                 count_in(t, s, k + 1);
@@ -171,7 +180,8 @@ private:
             cast(t, p, s, k, x);
             t.barrier();
             store_columns(t, p, s, k);
-            t.barrier();
+            // Before its slot is sent for again: at once, or after the next turn's first barrier.
+            if (t.load_shared(&nth(s, k + 1).kind) == Visit::first) t.barrier();
         }
     }
 
