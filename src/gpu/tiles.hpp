@@ -68,7 +68,6 @@ struct TilesKernel {
         alignas(16) u32 unit_peak[static_cast<u32>(units)];
         alignas(16) float square_scale;
         u32 known[2], ready[2];  // what those who look after counters saw, as the turn began and later in it
-        u32 ticket;
         Tile work[static_cast<u32>(rooms)];
         PlanKernel::Shared plan;
         alignas(16) Span span[static_cast<u32>(few_spans)];  // where they fit
@@ -90,26 +89,24 @@ private:
         const u32 items = span_of(t, p, s, p.groups + 1).first_item;
         list(t, p, s, items);
         const u32 arrival = t.arrive_everywhere();
-        OCTET_ROLLED
-        for (u32 k = 0; k + 1 < slots; ++k) fetch(t, p, s, k);
         t.await_everywhere(arrival);
         OCTET_ROLLED
+        for (u32 k = 0; k + 1 < slots; ++k) fetch(t, p, s, k);
+        u32 ticket = 0;  // the first thread's
+        OCTET_ROLLED
         for (u32 k = 0; !t.load_shared(&nth(s, k).none); ++k) {
-            const Vec16 later = take(t, p, next_item(t, s, k), items);
-            u32 ticket = 0;
+            const Vec16 later = take(t, p, next_item(t, k, ticket), items);
             if (t.thread() == 0) ticket = t.atomic_add(p.plan.ticket, 1u);
-            fetch(t, p, s, k + slots - 1);
-            t.template await_copies<slots - 1>();
+            t.template await_copies<slots - 2>();
             Eight<In> x[static_cast<u32>(vectors)];
             landed(t, s, k, x);
-            find_scales(t, p, s, k, x);
+            find_scales(t, p, s, k, x);  // a barrier: the columns of the tile before are stored
+            fetch(t, p, s, k + slots - 1);
             t.barrier();
             cast(t, p, s, k, x);
             t.barrier();
             store_columns(t, p, s, k);
-            if (t.thread() == 0) t.store_shared(&s.ticket, ticket);
             put(t, s, k + slots, later);
-            t.barrier();
         }
     }
 
@@ -252,9 +249,9 @@ private:
     // They are taken as blocks come by, since multiprocessors are not equally fast; a ticket is asked for a tile
     // ahead.
     template <class Thread>
-    OCTET_GPU static u32 next_item(Thread& t, Shared& s, u32 k) {
-        if (k == 0) return t.block() + slots * t.blocks();
-        return (slots + 1) * t.blocks() + t.load_shared(&s.ticket);
+    OCTET_GPU static u32 next_item(Thread& t, u32 k, u32 ticket) {
+        const u32 taken = t.shuffle(ticket, 0);
+        return k == 0 ? t.block() + slots * t.blocks() : (slots + 1) * t.blocks() + taken;
     }
 
     // These come from the list in 16-byte pieces, one for each of the first threads.
