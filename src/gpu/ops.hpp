@@ -540,7 +540,7 @@ void quantize_pair(Runner& runner, ConstTensorView x, Groups groups, i64 alignme
     p.row_scale = detail::scale_out(rows, -1, 0, options.scaling == Scaling::rowwise ? -1 : 1);
     const bool halves = options.scaling == Scaling::rowwise && detail::in_two_halves<Codec>(runner, x.format, p);
     // Strips read x twice for it, which is for what the cache holds.
-    const i64 most = i64{options.scaling == Scaling::rowwise ? 32 : 20} << 20;
+    const i64 most = i64{options.scaling == Scaling::rowwise ? 24 : 20} << 20;
     if (!halves && detail::in_strips(p, runner.tuning(), most)) {
         const RowsParams along_rows = detail::rows_params(x, options, rows);
         return detail::strips<Codec>(runner, x.format, options.scaling, p, &along_rows);
