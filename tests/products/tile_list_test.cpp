@@ -198,11 +198,8 @@ void check_wgrad(const Case& c, bool adds) {
         left.push_back(left.back() + (size + 15) / 16 * 16);
         right.push_back(right.back() + (size + 127) / 128 * 128);
     }
-    int narrowest = 256, widest = 0;
     for (int block = 0; block < c.blocks; ++block)
         for (const ProductTask& task : tasks_of<Schedule>(shape, block, c.blocks)) {
-            narrowest = std::min(narrowest, task.right_width);
-            widest = std::max(widest, task.right_width);
             const auto group = static_cast<std::size_t>(task.group);
             const bool empty = c.sizes[group] == 0;
             ASSERT_EQ(task.left_first, empty ? padded : left[group]);
@@ -214,9 +211,12 @@ void check_wgrad(const Case& c, bool adds) {
                 for (int j = task.left_row / 16; j < std::min(task.left_row + 128, c.k) / 16; ++j)
                     ++seen[(group * high + static_cast<std::size_t>(i)) * wide + static_cast<std::size_t>(j)];
         }
-    if (c.blocks == 1) {  // no tile is cut: N is dealt evenly, by 32 or by 64 and a rest
-        ASSERT_LE(widest - narrowest, rows_left ? 96 : 32);
+    int narrowest = 256, widest = 0;
+    for (const ProductTask& task : tasks_of<Schedule>(shape, 0, 1)) {  // one block: no tile is cut
+        narrowest = std::min(narrowest, task.right_width);
+        widest = std::max(widest, task.right_width);
     }
+    ASSERT_LE(widest - narrowest, rows_left ? 96 : 32);  // N is dealt evenly, by 32 or by 64 and a rest
     for (std::size_t i = 0; i < seen.size(); ++i)
         ASSERT_EQ(seen[i], !(adds && c.sizes[i / (wide * high)] == 0)) << "group " << i / (wide * high);
 }
@@ -245,6 +245,23 @@ TEST(TileList, CutsWhatIsLeftOver) {
         ASSERT_EQ(tasks.size(), 2u);
         EXPECT_EQ(tasks[0].right_width, 256);
         EXPECT_EQ(tasks[1].right_width, 64);
+    }
+}
+
+// Three token tiles and two weight tiles for one cluster: two of the token tiles share each of the weight tiles, the
+// third has one of them in either block.
+TEST(TileList, ClustersShareWeights) {
+    using Schedule = cuda::ProductSchedule<Reduction::along_k, 128, 192, 128, true, 2>;
+    const std::int32_t ends[] = {3 * 128};
+    for (int rank = 0; rank < 2; ++rank) {
+        const auto tasks = tasks_of<Schedule>({ends, 1, ends[0], 384, 0, 512, 512, false, 1, 1, 8}, 0, 1, rank);
+        ASSERT_EQ(tasks.size(), 3u);
+        for (int i = 0; i < 3; ++i) {
+            const auto& task = tasks[static_cast<std::size_t>(i)];
+            EXPECT_EQ(task.right_shared, i < 2);
+            EXPECT_EQ(task.left_row, i < 2 ? 128 * rank : 256);
+            EXPECT_EQ(task.right_row, 192 * (i < 2 ? i : rank));
+        }
     }
 }
 
