@@ -1,7 +1,7 @@
 // The plan of a grouped kernel: which rows each group has, where they go once padded, and which work items they make.
 //
 // Offsets are known on the device only, so the plan is worked out there: by a small kernel, which also clears the
-// counters and maxima that the main kernel shares between its blocks, or by every block for itself (tile_list.hpp).
+// counters and maxima that the main kernel shares between its blocks, or by every block for itself (tiles.hpp).
 // Offsets that decrease or run past the last row are clamped: a bad router gives wrong numbers, never a write out of
 // bounds.
 //

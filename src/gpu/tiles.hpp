@@ -11,67 +11,18 @@
 // landed, while others are cast, and by its own turn those of the other tiles are mostly there. Maxima are folded by
 // atomics. A block counts its tile in once these have been answered, and reads what is past the multiprocessor's own
 // cache: no fence is needed.
-//
-// A thread holds 8 columns of 4 consecutive rows, twice: converting four rows of a column gives a word that is already
-// transposed, and the tile's own slot brings such words of one column together, 16 rows to a store. Word w of column c
-// lies at w ^ quads*(c/8), so that neither the writes (8 columns apart) nor the 16-byte reads (along a column) meet in
-// a bank.
 #pragma once
 
-#include "gpu/eight.hpp"
-#include "gpu/outputs.hpp"
-#include "gpu/tile_list.hpp"
+#include "gpu/tile_cast.hpp"
 
 namespace octet::gpu {
 
-enum class TileScales {
-    slab,    // one a column of a group
-    run128,  // 128 x 1 and 1 x 128
-    run32,   // mx: 32 x 1 and 1 x 32
-    square,  // 128 x 128, the same for both orientations
-};
-
 template <class In_, class Codec_, TileScales scales, bool with_rows>
-struct TilesKernel {
-    using In = In_;
-    using Codec = Codec_;
-    using Params = TileParams;
-    static constexpr bool has_rows = with_rows;
-    static constexpr bool exchanges = scales == TileScales::slab;
-    static constexpr bool row_scales = exchanges && with_rows;  // one a row, exchanged too
-    // Narrow tiles let twice as many blocks wait for each other's maxima; with rows they would be written in pieces of
-    // 64 bytes, which costs more than that gives.
-    static constexpr int tile_columns = exchanges && !with_rows ? 64 : 128;
-    static constexpr int threads = 2 * tile_columns;
-    static constexpr int across = tile_columns / 8;  // threads of a unit beside each other
-    static constexpr int quads = unit / across;      // and above each other, four rows each
-    static constexpr int blocks_per_core = (In::words == 4 ? 2 : 1) * (256 / threads);
-    static constexpr int units = threads / unit;
-    static constexpr int vectors = tile_rows * tile_columns / 8 / threads;  // eights a thread
-    static constexpr int unit_rows = quads * vectors;
-    static constexpr int slots = 3;
-    static constexpr int few_spans = most_spans * tile_columns / 128;
-    static constexpr int batch = threads / 16;  // tiles that a block works out at once
-    static constexpr bool mx = scales == TileScales::run32;
-    static constexpr int reduction = mx ? 32 : tile_rows;  // rows of the tile that share a scale
-    static constexpr int blocks_down = tile_rows / reduction;
-    static constexpr int rooms = exchanges ? 2 * batch : slots + 1;  // for tiles that are known
-
-    struct Shared {
-        // Each thread's eights of a tile, then the tile's transposed bytes.
-        Vec16 slot[slots][static_cast<u32>(vectors * In::pieces)][static_cast<u32>(threads)];
-        typename In::Element column_peak[static_cast<u32>(units)][static_cast<u32>(tile_columns)];  // of a unit's rows
-        alignas(16) u32 row_peak[static_cast<u32>(row_scales ? tile_rows : 4)];
-        alignas(16) float row_scale[static_cast<u32>(row_scales ? tile_rows : 4)];
-        alignas(16) float column_scale[static_cast<u32>(blocks_down)][static_cast<u32>(tile_columns)];
-        // Read in wide pieces, which must not reach into what is being written.
-        alignas(16) u32 unit_peak[static_cast<u32>(units)];
-        alignas(16) float square_scale;
-        u32 known[2], ready[2];  // what those who look after counters saw, as the turn began and later in it
-        Tile work[static_cast<u32>(rooms)];
-        PlanKernel::Shared plan;
-        alignas(16) Span span[static_cast<u32>(few_spans)];  // where they fit
-    };
+struct TilesKernel : TileCast<In_, Codec_, scales, with_rows> {
+    using Base = TileCast<In_, Codec_, scales, with_rows>;
+    using Base::exchanges, Base::row_scales, Base::tile_columns, Base::threads, Base::vectors, Base::unit_rows;
+    using Base::slots, Base::few_spans, Base::batch;
+    using typename Base::In, typename Base::Codec, typename Base::Params, typename Base::Shared;
 
     template <class Thread>
     OCTET_GPU static void run(Thread& t, const Params& p, Shared& s) {
@@ -82,6 +33,10 @@ struct TilesKernel {
     }
 
 private:
+    using Base::cast, Base::fetch, Base::find_scales, Base::idle, Base::landed, Base::nth, Base::store_columns;
+    using Base::column_peak, Base::find_column_peaks, Base::place_of, Base::row_after;
+    using typename Base::Place;
+
     // Scales stay within a tile.
     template <class Thread>
     OCTET_GPU static void run_alone(Thread& t, const Params& p, Shared& s) {
@@ -181,17 +136,6 @@ private:
             if (t.load_shared(&nth(s, k + 1).kind) == Visit::first) t.barrier();
         }
     }
-
-    OCTET_GPU static Tile& nth(Shared& s, u32 k) { return s.work[k % rooms]; }
-
-    struct Place {  // of a thread within its tile: columns from `column` on, rows row + row_after(j)
-        int row, column;
-    };
-    template <class Thread>
-    OCTET_GPU static Place place_of(Thread& t) {
-        return {t.thread() / unit * unit_rows + t.thread() / across % quads * 4, t.thread() % across * 8};
-    }
-    OCTET_GPU static constexpr int row_after(int j) { return 4 * quads * (j / 4) + j % 4; }
 
     // ---- items
 
@@ -387,319 +331,6 @@ private:
         } else if (at.column0 == 0 && thread - tile_columns < at.rows) {
             store_scale(t, p.row_scale, scale, at.group, at.row + thread - tile_columns, 0);
         }
-    }
-
-    // The tile ends before the rows of the thread's unit.
-    template <class Thread>
-    OCTET_GPU static bool idle(Thread& t, Shared& s, u32 k) {
-        return t.load_shared(&nth(s, k).rows) <= t.thread() / unit * unit_rows;
-    }
-
-    // ---- reading
-
-    // Sends for the block's k-th tile.
-    template <class Thread>
-    OCTET_GPU static void fetch(Thread& t, const Params& p, Shared& s, u32 k) {
-        const Place me = place_of(t);
-        const auto* x = static_cast<const typename In::Element*>(t.load_shared(&nth(s, k).x));
-        const i64 stride = p.operand[t.load_shared(&nth(s, k).operand)].x_stride[1];
-        x += me.row * stride + me.column;
-        const i32 columns = t.load_shared(&nth(s, k).columns) - me.column,
-                  rows = columns > 0 ? t.load_shared(&nth(s, k).rows) - me.row : 0;
-        auto& to = s.slot[k % slots];
-        const Pieces pieces = t.load_shared(&nth(s, k).pieces);
-        if (pieces == Pieces::whole) {
-            OCTET_UNROLL
-            for (int j = 0; j < vectors; ++j) OCTET_UNROLL
-            for (int piece = 0; piece < In::pieces; ++piece)
-                t.copy_async(&to[j * In::pieces + piece][t.thread()],
-                             x + row_after(j) * stride + piece * (8 / In::pieces), true);
-        } else if (pieces != Pieces::elements) {
-            OCTET_UNROLL
-            for (int j = 0; j < vectors; ++j) OCTET_UNROLL
-            for (int piece = 0; piece < In::pieces; ++piece)
-                t.copy_async(&to[j * In::pieces + piece][t.thread()],
-                             x + row_after(j) * stride + piece * (8 / In::pieces), row_after(j) < rows);
-        } else if (!t.load_shared(&nth(s, k).none)) {
-            fetch_part(t, x, stride, rows, columns, to);
-        }
-        t.commit_copies();
-    }
-    template <class Thread>
-    OCTET_GPU_RARE static void fetch_part(Thread& t, const typename In::Element* x, i64 stride, i32 rows, i32 columns,
-                                          Vec16 (*to)[static_cast<u32>(threads)]) {
-        OCTET_ROLLED
-        for (int j = 0; j < vectors; ++j) {
-            const Eight<In> some =
-                row_after(j) < rows ? load_some<In>(t, x + row_after(j) * stride, columns) : zero_eight<In>();
-            for (int piece = 0; piece < In::pieces; ++piece)
-                t.store_shared(&to[j * In::pieces + piece][t.thread()],
-                               Vec16{{some.word[4 * piece], some.word[4 * piece + 1], some.word[4 * piece + 2],
-                                      some.word[4 * piece + 3]}});
-        }
-    }
-
-    template <class Thread>
-    OCTET_GPU static void landed(Thread& t, Shared& s, u32 k, Eight<In> (&x)[static_cast<u32>(vectors)]) {
-        OCTET_UNROLL
-        for (int j = 0; j < vectors; ++j) OCTET_UNROLL
-        for (int piece = 0; piece < In::pieces; ++piece) {
-            const Vec16 v = t.load_shared(&s.slot[k % slots][j * In::pieces + piece][t.thread()]);
-            OCTET_UNROLL
-            for (int i = 0; i < 4; ++i) x[j].word[piece * 4 + i] = v.word[i];
-        }
-    }
-
-    // ---- maxima and scales
-
-    // Two neighbouring halves of a unit hold the same columns.
-    template <class Thread>
-    OCTET_GPU static void find_column_peaks(Thread& t, Shared& s, const Eight<In> (&x)[static_cast<u32>(vectors)]) {
-        Magnitudes<In> peaks = magnitudes_of(x[0]);
-        OCTET_UNROLL
-        for (int j = 1; j < vectors; ++j) fold(t, peaks, magnitudes_of(x[j]));
-        OCTET_UNROLL
-        for (int i = 0; i < In::words; ++i) OCTET_UNROLL
-        for (int mask = across; mask < unit; mask *= 2)
-            peaks.word[i] = magnitude_max<In>(t, peaks.word[i], t.shuffle_xor(peaks.word[i], mask));
-        if (t.thread() % unit >= across) return;
-        OCTET_UNROLL
-        for (int piece = 0; piece < In::pieces; ++piece) {
-            Vec16 v;
-            OCTET_UNROLL
-            for (int i = 0; i < 4; ++i) v.word[i] = plain_magnitude<In>(peaks.word[piece * 4 + i]);
-            t.store_shared(reinterpret_cast<Vec16*>(&s.column_peak[t.thread() / unit][place_of(t).column]) + piece, v);
-        }
-    }
-
-    // f32 bits of a column's largest magnitude over the units [first, first + count).
-    template <class Thread>
-    OCTET_GPU static u32 column_peak(Thread& t, const typename In::Element (*peaks)[static_cast<u32>(tile_columns)],
-                                     int column, int first, int count) {
-        u32 peak = 0;
-        OCTET_UNROLL
-        for (int u = 0; u < units; ++u) {
-            if (u >= count) continue;
-            const u32 other = t.load_shared(&peaks[first + u][column]);
-            peak = other > peak ? other : peak;
-        }
-        return In::words == 4 ? peak << 16 : peak;
-    }
-
-    // Scales that stay within a tile: leaves those of its columns in s.column_scale, or s.square_scale.
-    template <class Thread>
-    OCTET_GPU static void find_scales(Thread& t, const Params& p, Shared& s, u32 k,
-                                      const Eight<In> (&x)[static_cast<u32>(vectors)]) {
-        const Tile& at = t.borrow_shared(&nth(s, k));
-        const TileOperand& o = p.operand[at.operand];
-        if constexpr (scales == TileScales::square) {
-            scale_square(t, p, s, o, at, x);
-        } else {
-            find_column_peaks(t, s, x);
-            t.barrier();
-            if constexpr (mx)
-                scale_columns_mx(t, p, s, o, at);
-            else if (t.thread() < tile_columns)
-                scale_columns(t, p, s, o, at);
-        }
-    }
-
-    template <class Thread>
-    OCTET_GPU static void scale_columns(Thread& t, const Params& p, Shared& s, const TileOperand& o, const Tile& at) {
-        const int column = t.thread();
-        t.store_shared(&s.column_scale[0][column],
-                       make_scale<Codec, false>(t, column_peak(t, s.column_peak, column, 0, units), p.rule,
-                                                o.column_scale, at.has_columns && column < at.columns && at.room > 0,
-                                                at.group, at.column0 + column, at.padded_row / tile_rows));
-    }
-
-    // Two neighbours share a column, two of its four blocks each.
-    template <class Thread>
-    OCTET_GPU static void scale_columns_mx(Thread& t, const Params& p, Shared& s, const TileOperand& o,
-                                           const Tile& at) {
-        static_assert(blocks_down == 4 && threads == 2 * tile_columns);
-        constexpr int tall = reduction / unit_rows;  // units
-        const int column = t.thread() / 2, first = t.thread() % 2 * 2;
-        u32 codes = 0;
-        OCTET_UNROLL
-        for (int i = 0; i < 2; ++i) {
-            const u32 peak = column_peak(t, s.column_peak, column, (first + i) * tall, tall);
-            const u8 code = mx_scale_of_bits<Codec>(peak, p.rule.mx_mode);
-            codes |= static_cast<u32>(code) << (8 * i);
-            t.store_shared(&s.column_scale[first + i][column], mx_multiplier_of(code));
-        }
-        codes |= t.shuffle_xor(codes, 1) << 16;
-        if (first != 0 || !at.has_columns || column >= at.columns) return;
-        const i64 apart = o.column_scale.scale_stride[2];
-        u8* to =
-            o.column_scale.mx + place(o.column_scale.scale_stride, at.group, at.column0 + column, at.padded_row / 32);
-        if (apart == 1 && at.room >= tile_rows && reinterpret_cast<u64>(to) % 4 == 0)
-            t.store(reinterpret_cast<u32*>(to), codes);
-        else
-            store_codes(t, to, apart, codes, at.room);
-    }
-    // Those of the blocks that begin in the first `rows` rows.
-    template <class Thread>
-    OCTET_GPU_RARE static void store_codes(Thread& t, u8* to, i64 apart, u32 codes, i32 rows) {
-        for (int block = 0; block < blocks_down && block * reduction < rows; ++block)
-            t.store(to + block * apart, static_cast<u8>(codes >> (8 * block)));
-    }
-
-    // One scale for the whole tile: expert, row block, column block, and the same the other way round.
-    template <class Thread>
-    OCTET_GPU static void scale_square(Thread& t, const Params& p, Shared& s, const TileOperand& o, const Tile& at,
-                                       const Eight<In> (&x)[static_cast<u32>(vectors)]) {
-        Magnitudes<In> peaks = magnitudes_of(x[0]);
-        OCTET_UNROLL
-        for (int j = 1; j < vectors; ++j) fold(t, peaks, magnitudes_of(x[j]));
-        u32 peak = fold_lanes<In, unit>(t, fold_across(t, peaks));
-        if (t.thread() % unit == 0) t.store_shared(&s.unit_peak[t.thread() / unit], peak);
-        t.barrier();
-        OCTET_UNROLL
-        for (int u = 0; u < units; ++u) peak = magnitude_max<In>(t, peak, t.load_shared(&s.unit_peak[u]));
-        const i32 down = at.row0 / tile_rows, across = at.column0 / tile_columns;
-        const float scale = make_scale<Codec, false>(t, f32_bits_of<In>(peak), p.rule, p.row_scale,
-                                                     t.thread() == 0 && p.row_data != nullptr, at.group, down, across);
-        if (t.thread() == 0) {
-            if (o.columns_wanted) store_scale(t, o.column_scale, scale, at.group, across, down);
-            t.store_shared(&s.square_scale, scale);
-        }
-    }
-
-    // ---- writing
-
-    // The tile's rows, and its columns into its slot.
-    template <class Thread>
-    OCTET_GPU static void cast(Thread& t, const Params& p, Shared& s, u32 k,
-                               const Eight<In> (&x)[static_cast<u32>(vectors)]) {
-        if (exchanges && idle(t, s, k)) return;
-        if constexpr (with_rows) cast_rows(t, p, s, k, x);
-        if (t.load_shared(&nth(s, k).has_columns)) cast_columns(t, s, k, x);
-    }
-
-    template <class Thread>
-    OCTET_GPU static void cast_rows(Thread& t, const Params& p, Shared& s, u32 k,
-                                    const Eight<In> (&x)[static_cast<u32>(vectors)]) {
-        if (scales == TileScales::square && p.row_data == nullptr) return;
-        const Place me = place_of(t);
-        const Pieces pieces = t.load_shared(&nth(s, k).pieces);
-        const i32 rows = t.load_shared(&nth(s, k).rows) - me.row,
-                  columns = t.load_shared(&nth(s, k).columns) - me.column;
-        const i64 stride = p.row_data_stride[1];
-        u8* data = t.load_shared(&nth(s, k).row_data) + me.row * stride + me.column;
-        float two[2];  // of the thread's rows, where it finds their scales itself
-        if constexpr (!row_scales && scales != TileScales::square) scale_rows(t, p, s, k, x, two);
-        OCTET_UNROLL
-        for (int j = 0; j < vectors; ++j) {
-            const bool inside = row_after(j) < rows && columns > 0;
-            float scale;
-            if constexpr (scales == TileScales::square)
-                scale = t.load_shared(&s.square_scale);
-            else if constexpr (row_scales)
-                scale = t.load_shared(&s.row_scale[me.row + row_after(j)]);
-            else
-                scale = std::bit_cast<float>(t.shuffle(std::bit_cast<u32>(two[j % 2]), lane_of_row(t, j)));
-            const Vec8 eight = encode_eight<Codec>(t, x[j], scale);
-            u8* to = data + row_after(j) * stride;
-            if (pieces == Pieces::whole)
-                t.store8(to, eight);
-            else if (inside && pieces != Pieces::elements)
-                t.store8(to, eight);
-            else if (inside)
-                store_row_part(t, to, eight, columns);
-        }
-    }
-    // Scales along a thread's rows: each of four neighbours finds those of two rows, as peaks_of_eight deals them.
-    template <class Thread>
-    OCTET_GPU static void scale_rows(Thread& t, const Params& p, Shared& s, u32 k,
-                                     const Eight<In> (&x)[static_cast<u32>(vectors)], float (&two)[2]) {
-        constexpr int lanes = mx ? 4 : 16;
-        u32 rows[static_cast<u32>(vectors)];
-        OCTET_UNROLL
-        for (int j = 0; j < vectors; ++j) rows[j] = fold_across(t, magnitudes_of(x[j]));
-        u32 peaks[2];
-        peaks_of_eight<In, lanes>(t, rows, peaks);
-        const Place me = place_of(t);
-        const int lane = t.thread() % lanes, row = me.row + row_after(lane % 2 * 4) + lane / 2 * 2;
-        const i32 column = me.column / (lanes * 8) * (lanes * 8);
-        const i32 left =
-            lane < 4 && column < t.load_shared(&nth(s, k).columns) ? t.load_shared(&nth(s, k).rows) - row : 0;
-        OCTET_UNROLL
-        for (int i = 0; i < 2; ++i)
-            two[i] = make_scale<Codec, mx>(t, peaks[i], p.rule, p.row_scale, i < left, t.load_shared(&nth(s, k).group),
-                                           t.load_shared(&nth(s, k).row) + row + i,
-                                           (t.load_shared(&nth(s, k).column0) + column) / (lanes * 8));
-    }
-    // Of a unit, which has the scale of the thread's j-th row.
-    template <class Thread>
-    OCTET_GPU static int lane_of_row(Thread& t, int j) {
-        return t.thread() % unit / 4 * 4 + j / 4 + j / 2 % 2 * 2;
-    }
-    template <class Thread>
-    OCTET_GPU_RARE static void store_row_part(Thread& t, u8* to, Vec8 v, i32 count) {
-        store_eight(t, to, v, count);
-    }
-
-    template <class Thread>
-    OCTET_GPU static void cast_columns(Thread& t, Shared& s, u32 k, const Eight<In> (&x)[static_cast<u32>(vectors)]) {
-        const Place me = place_of(t);
-        u32* words = &s.slot[k % slots][0][0].word[0] + me.column * 32;  // [columns][32 words of 4 rows]
-        const float* scale_of = &s.column_scale[me.row / reduction][me.column];
-        OCTET_UNROLL
-        for (int i = 0; i < 8; ++i) {
-            const float scale = t.load_shared(scales == TileScales::square ? &s.square_scale : scale_of + i);
-            OCTET_UNROLL
-            for (int half = 0; half < vectors / 4; ++half) {
-                const Eight<In>* four = x + 4 * half;
-                const int word = (me.row / 4 + quads * half) ^ (me.column / 8 * quads);
-                t.store_shared(words + i * 32 + word,
-                               t.template encode4<Codec>(four[0][i] * scale, four[1][i] * scale, four[2][i] * scale,
-                                                         four[3][i] * scale));
-            }
-        }
-    }
-
-    template <class Thread>
-    OCTET_GPU static void store_columns(Thread& t, const Params& p, Shared& s, u32 k) {
-        if (!t.load_shared(&nth(s, k).has_columns)) return;
-        const int piece = t.thread() % 8, column = t.thread() / 8;
-        const auto* transposed = reinterpret_cast<const Vec16(*)[8]>(&s.slot[k % slots][0][0]);
-        const i64 stride = p.operand[t.load_shared(&nth(s, k).operand)].column_data_stride[1];
-        u8* to = t.load_shared(&nth(s, k).column_data) + column * stride + 16 * piece;
-        const Pieces pieces = t.load_shared(&nth(s, k).pieces);
-        constexpr int step = threads / 8;
-        const auto transposed_of = [&](int i) {
-            const int turned = (column / 8 + step / 8 * i) * quads;  // words
-            const Vec16 read = t.load_shared(&transposed[column + step * i][piece ^ (turned / 4)]);
-            Vec16 v;  // the swizzle's bit 1 swaps halves
-            OCTET_UNROLL
-            for (int w = 0; w < 4; ++w) v.word[w] = turned & 2 ? read.word[w ^ 2] : read.word[w];
-            return v;
-        };
-        if (pieces == Pieces::whole) {
-            OCTET_UNROLL
-            for (int i = 0; i < tile_columns / step; ++i) t.store16(to + i * step * stride, transposed_of(i));
-            return;
-        }
-        const i32 columns = t.load_shared(&nth(s, k).columns) - column;
-        const i32 real = t.load_shared(&nth(s, k).rows) - 16 * piece,
-                  room = t.load_shared(&nth(s, k).room) - 16 * piece;
-        if (room <= 0) return;
-        if (pieces != Pieces::elements && room >= 16) {
-            // Padding is zero bytes, whatever zero times the scale is.
-            const Vec16 kept = first_bytes(Vec16{{~0u, ~0u, ~0u, ~0u}}, real);
-            OCTET_UNROLL
-            for (int i = 0; i < tile_columns / step; ++i) {
-                Vec16 v = transposed_of(i);
-                OCTET_UNROLL
-                for (int w = 0; w < 4; ++w) v.word[w] &= kept.word[w];
-                if (step * i < columns) t.store16(to + i * step * stride, v);
-            }
-            return;
-        }
-        OCTET_ROLLED
-        for (int i = 0; i < tile_columns / step && step * i < columns; ++i)
-            store_sixteen_by_bytes(t, to + i * step * stride, first_bytes(transposed_of(i), real), room);
     }
 };
 
