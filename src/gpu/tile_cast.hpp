@@ -1,5 +1,5 @@
-// One tile of x, 128 rows of 64 or 128 columns, in a slot of shared memory: read, its maxima and scales found, cast along
-// its columns (transposed), along its rows, or both. tiles.hpp goes through them.
+// One tile of x, 128 rows of 64 or 128 columns, in a slot of shared memory: read, its maxima and scales found, cast
+// along its columns (transposed), along its rows, or both. tiles.hpp goes through them.
 //
 // A thread holds 8 columns of 4 consecutive rows, twice: converting four rows of a column gives a word that is already
 // transposed, and the tile's own slot brings such words of one column together, 16 rows to a store. Word w of column c

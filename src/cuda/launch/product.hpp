@@ -25,7 +25,7 @@ const char* name(ProductKernel kernel);
 
 // How the Hopper kernel cuts the work. A pure function of the shape and the group count: choose_plan().
 struct ProductPlan {
-    int band = 16;         // right tiles in a band of the tile order
+    int band = 16;         // right tiles in a band of the tile order; fp8_blockwise forward: token tiles, two at a time
     int right_tile = 256;  // most right rows of a tile
     int slots = 4;         // pipeline depth, in blocks of 128 bytes of the reduction
 };
