@@ -220,7 +220,7 @@ def main():
     parser.add_argument("--commit", default="unknown", help="of the library, for the stamp")
     parser.add_argument("--splits", default="uneven,even,skewed", help="of the tokens over the experts")
     parser.add_argument("--parts", action="store_true", help="time casts and products apart as well, by the profiler")
-    parser.add_argument("--shapes", default="", help="of the nine, by number from 0, as 3,4; all where it is left out")
+    parser.add_argument("--shapes", default="", help="of the nine, by number from 0, or others: 3,4,98304:2832:2064:8; all nine where it is left out")
     parser.add_argument("--alone", action="store_true", help="without torchao, whose steps let the chip cool; writes step-alone.json")
     arguments = parser.parse_args()
     torchao_mm = None if arguments.alone else torchao_peer.product()
@@ -229,7 +229,7 @@ def main():
     stamp = stamps.stamp("compare.py", arguments.commit, copy_gbps=round(copy_gbps), bf16_tflops=round(bf16_tflops))
     path = os.path.join(os.environ.get("OUT", "."), "step-alone.json" if arguments.alone else "step.json")
     rows, failures = [], 0
-    shapes = [SHAPES[int(i)] for i in arguments.shapes.split(",")] if arguments.shapes else SHAPES
+    shapes = [tuple(map(int, s.split(":"))) if ":" in s else SHAPES[int(s)] for s in arguments.shapes.split(",")] if arguments.shapes else SHAPES
     for recipe in arguments.recipes.split("+"):
         for split in arguments.splits.split(","):
             for shape in shapes:

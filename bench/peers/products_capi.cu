@@ -30,12 +30,13 @@ ProductPlan plan_of(int code) { return {code % 100, code / 1000, code / 100 % 10
 
 // recipe: 0 fp8_rowwise, 1 bf16, 2 fp8_blockwise, 3 mxfp8 (its e8m0 scales come in place of the inverses).
 // accumulation: 0 fast, 1 promoted. output: 0 bf16, 1 f32, 2 add_f32. planned 0: as the library chooses; otherwise
-// band is a plan, see plan_of. across 1: w is [E, K, N]. workspace: of mxfp8.
+// band is a plan, see plan_of. across 1: w is [E, K, N]. workspace: of mxfp8. Pitches: elements from row to row of a
+// and w.
 extern "C" const char* octet_token_product(int recipe, int accumulation, int output, const void* a,
                                            const float* a_inverse, const void* w, const float* w_inverse,
                                            const int* ends, void* out, long long m, long long n, long long k,
                                            long long e, int planned, int band, int across, void* workspace,
-                                           void* stream) {
+                                           void* stream, long long a_pitch, long long w_pitch) {
     return guarded([&] {
         TokenGroupedProduct p{static_cast<ProductRecipe>(recipe),
                               static_cast<ProductAccumulation>(accumulation),
@@ -54,6 +55,8 @@ extern "C" const char* octet_token_product(int recipe, int accumulation, int out
                               w_inverse,
                               static_cast<WeightLayout>(across)};
         p.workspace = workspace;
+        p.a_pitch = a_pitch;
+        p.w_pitch = w_pitch;
         if (planned == 0)
             launch(p, static_cast<cudaStream_t>(stream));
         else

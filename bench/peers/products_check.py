@@ -2,8 +2,8 @@
 
     python3 products_check.py LIBRARY [check] [time] [sanitize] ...      LIBRARY: products_capi.cu built as a shared library
 
-Environment: VARIANTS (of fast, promoted, blockwise, mx, bf16, a on 16, add_f32, torch fp8, torch bf16, deepgemm; with a comma between; default all), PLANS (JSON rows of name, variant, plan
-beside them: right_tile * 1000 + slots * 100 + band), OPS, SPLITS (uneven, skewed, even, even128), SHAPES (of the nine, by number, as 3,4), REPS, TIME_LIMIT seconds.
+Environment: VARIANTS (of fast, fast dense (rows follow each other where K is no multiple of 128, as torch has them; the others start on whole lines), promoted, blockwise, mx, bf16, a on 16, add_f32, torch fp8, torch bf16, deepgemm; with a comma between; default all), PLANS (JSON rows of name, variant, plan
+beside them: right_tile * 1000 + slots * 100 + band), OPS, SPLITS (uneven, skewed, even, even128), SHAPES (of the nine, by number, or others: 3,4,98304:2832:2064:8), REPS, TIME_LIMIT seconds.
 DeepGEMM's forward is among them where PEERS_DEEPGEMM names a folder that holds it and the groups are multiples of 128: SPLITS=even128, which leaves out what tokens that costs.
 Slow variants in the rotation let the chip cool: name the others alone to see them as they run under load. Other modes: repeat (1000 repetitions), large (over 2^31
 elements), host (what a launch costs there), power, profile.
@@ -19,7 +19,7 @@ lib = ctypes.CDLL(os.path.abspath(sys.argv[1]))
 modes = sys.argv[2:] or ["check", "time"]
 lib.octet_token_product.restype = lib.octet_wgrad_product.restype = ctypes.c_char_p
 P, L, I = ctypes.c_void_p, ctypes.c_longlong, ctypes.c_int
-lib.octet_token_product.argtypes = [I, I, I, P, P, P, P, P, P, L, L, L, L, I, I, I, P, P]
+lib.octet_token_product.argtypes = [I, I, I, P, P, P, P, P, P, L, L, L, L, I, I, I, P, P, L, L]
 lib.octet_wgrad_product.argtypes = [I, I, I, P, P, P, P, P, P, L, L, L, L, L, L, L, L, I, I, P, P]
 OUT = {bf16: 0, f32: 1}
 checking = True
@@ -44,7 +44,7 @@ def token(a, sa, w, sw, ends, out, fast=True, planned=0, band=8, recipe=None):
     E, N, K = (w.shape[0], w.shape[2], w.shape[1]) if across else w.shape
     recipe = "bf16" if across else recipe or ("bf16" if a.dtype == bf16 else "rowwise")
     e = lib.octet_token_product(RECIPES[recipe], int(not fast), OUT[out.dtype], ptr(a), ptr(sa), ptr(w), ptr(sw), ptr(ends),
-                                ptr(out), a.shape[0], N, K, E, planned, band, int(across), ptr(workspace(recipe, a.shape[0], N, K, E, 0)), stream())
+                                ptr(out), a.shape[0], N, K, E, planned, band, int(across), ptr(workspace(recipe, a.shape[0], N, K, E, 0)), stream(), a.stride(0), w.stride(1))
     if e: raise RuntimeError(e.decode())
     return out
 def wgrad(dy, sdy, a, sa, ends, dw, m, fast=True, add=False, planned=0, band=8, recipe=None, align=None, a_align=None):
@@ -111,8 +111,15 @@ def tolerance(recipe, fast, steps, dt, add=False):
     f = 1e-6 * math.sqrt(max(steps, 1)) if recipe in ("bf16", "bf16 across", "mx") else 3e-5 * math.sqrt(max(steps, 128)) if fast and recipe == "rowwise" else 2e-4
     return f + (3e-3 if dt == bf16 else 1e-6 if add else 0)
 
+def apart(t, pitch):
+    """The same matrix with its rows that far apart, and NaN between them."""
+    if pitch == t.shape[-1]: return t
+    memory = torch.full((*t.shape[:-1], pitch), float("nan"), device=dev).to(t.dtype)
+    memory[..., :t.shape[-1]] = t
+    return memory[..., :t.shape[-1]]
+
 CONFIGS = ((0, 0), (1, 256408), (1, 256308))
-def check_token(M, N, K, sizes, recipe="rowwise", reps=3, configs=CONFIGS):
+def check_token(M, N, K, sizes, recipe="rowwise", reps=3, configs=CONFIGS, gaps=(0, 0)):
     g = torch.Generator(device=dev).manual_seed(0)
     E, total, ends = len(sizes), sum(sizes), ends_of(sizes)
     A = torch.randn(M, K, device=dev, generator=g).to(f8); W = torch.randn(E, N, K, device=dev, generator=g).to(f8)
@@ -128,6 +135,7 @@ def check_token(M, N, K, sizes, recipe="rowwise", reps=3, configs=CONFIGS):
         if recipe == "blockwise": sa = sa.t().contiguous()
         sw, w64 = scales_of(recipe, E, ceil(N, b) if recipe == "blockwise" else N, ceil(K, b), g=g)
         W64 = W64 * spread(spread(w64, b, N, 1) if recipe == "blockwise" else w64, b, K, 2)
+    A, W = apart(A, A.shape[-1] + gaps[0]), apart(W, W.shape[-1] + gaps[1])
     ref = torch.zeros(total, N, dtype=torch.float64, device=dev); r = 0
     for i, s in enumerate(sizes): ref[r:r + s] = A64[r:r + s] @ W64[i].t(); r += s
     for fast in ((True, False) if recipe == "rowwise" else (True,)):
@@ -142,7 +150,7 @@ def check_token(M, N, K, sizes, recipe="rowwise", reps=3, configs=CONFIGS):
                     same &= torch.equal(out.view(torch.uint8), first.view(torch.uint8))
                 err = rel(first[:total], ref)
                 untouched = bool(first[total:].isnan().all())
-                expect(err <= bound and untouched and same, f"token {recipe} {'fast' if fast else 'promoted'} {dt} M{M} N{N} K{K} groups {E} plan {c} {b}: error {err:.2e} bound {bound:.1e} untouched {untouched} same {same}")
+                expect(err <= bound and untouched and same, f"token {recipe} {'fast' if fast else 'promoted'} {dt} M{M} N{N} K{K} groups {E} gaps {gaps} plan {c} {b}: error {err:.2e} bound {bound:.1e} untouched {untouched} same {same}")
 
 def check_wgrad(M, N, K, sizes, recipe="rowwise", reps=3, configs=CONFIGS, align=None, a_align=None):
     align = align or ALIGN[recipe]; a_align = a_align or align
@@ -194,6 +202,9 @@ if "check" in modes:
         check_token(1000, 1408, 2048, [1, 0, 255, 33, 0, 511, 7, 100], recipe)
         check_token(3000, 2048 + 16, 1008, [5, 1000, 300, 0, 1, 641, 700], recipe)
         check_token(2100, 384, 656, [64] * 31 + [1], recipe)
+        check_token(3000, 400, 1008, [5, 1000, 300, 0, 1, 641, 700], recipe, gaps=(16, 16))
+        check_token(3000, 176, 1040, [5, 1000, 300, 0, 1, 641, 700], recipe, gaps=(112, 0))
+        check_token(900, 1424, 1072, [5, 300, 0, 1, 141], recipe, gaps=(0, 80))
         check_token(3000, 640, 512, [37 * (i % 3) for i in range(70)], recipe)
         if recipe == "mx":  # a pass over the weights: twice as many tokens as rows of all experts
             check_token(3000, 176, 1008, [5, 1000, 300, 0, 1, 641, 700], recipe)
@@ -211,6 +222,7 @@ if "check" in modes:
     check_token(1000, 1408, 2048, [1, 0, 255, 33, 0, 511, 7, 100], "bf16 across")
     check_token(3000, 2048 + 16, 1008, [5, 1000, 300, 0, 1, 641, 700], "bf16 across")
     check_token(3000, 640, 520, [37 * (i % 3) for i in range(70)], "bf16 across")
+    check_token(3000, 400, 1008, [5, 1000, 300, 0, 1, 641, 700], "bf16 across", gaps=(16, 112))
     # mxfp8: the gradients decoded on the way, then both operands decoded by a pass
     check_wgrad(1500, 1040, 400, [5, 700, 0, 641, 30], "mx")
     check_wgrad(1500, 6160, 400, [5, 700, 0, 641, 30], "mx")
@@ -301,7 +313,7 @@ def rand8(*shape):
     out = torch.empty(*shape, dtype=f8, device=dev); flat = out.view(-1); step = 1 << 28
     for i in range(0, flat.numel(), step): flat[i:i + step] = torch.randn(min(step, flat.numel() - i), device=dev, dtype=bf16).to(f8)
     return out
-VARIANTS = ["fast", "promoted", "blockwise", "mx", "bf16", "a on 16", "add_f32", "torch fp8", "torch bf16", "deepgemm"]
+VARIANTS = ["fast", "fast dense", "promoted", "blockwise", "mx", "bf16", "a on 16", "add_f32", "torch fp8", "torch bf16", "deepgemm"]
 deepgemm = deepgemm_peer.product() if "time" in modes and os.environ.get("PEERS_DEEPGEMM") else None
 def wanted(calls):
     """{variant: call, taking a plan} -> {name: call}: the variants asked for, and those of PLANS."""
@@ -314,7 +326,8 @@ def time_token(op, M, N, K, E, split, reps):
     M = tokens_of(split, M, E)
     sizes = sizes_of(split, M, E); ends = ends_of(sizes)
     A, W = rand8(M, K), rand8(E, N, K)
-    Ab, Wb = A.to(bf16), W.to(bf16)
+    Ab, Wb, dense = A.to(bf16), W.to(bf16), (A, W)
+    A, W = (apart(t, ceil(K, 128) * 128) for t in dense)  # as GroupedLinear has them
     sa, sw = torch.rand(M, device=dev) + .5, torch.rand(E, N, device=dev) + .5
     sab, swb = torch.rand(ceil(K, 128), M, device=dev) + .5, torch.rand(E, ceil(N, 128), ceil(K, 128), device=dev) + .5
     ea, ew = torch.randint(120, 134, (M, ceil(K, 32)), device=dev, dtype=torch.uint8), torch.randint(120, 134, (E, N, ceil(K, 32)), device=dev, dtype=torch.uint8)
@@ -325,12 +338,14 @@ def time_token(op, M, N, K, E, split, reps):
              "promoted": lambda plan=0: token(A, sa, W, sw, ends, out, False, plan != 0, plan),
              "blockwise": lambda plan=0: token(A, sab, W, swb, ends, out, True, plan != 0, plan, "blockwise"),
              "mx": lambda plan=0: token(A, ea, W, ew, ends, out, True, plan != 0, plan, "mx"),
+             "fast dense": lambda plan=0: token(dense[0], sa, dense[1], sw, ends, out, True, plan != 0, plan),
              "bf16": lambda plan=0: token(Ab, None, Wo, None, ends, out, True, plan != 0, plan, across),
-             "torch fp8": lambda: torch._scaled_grouped_mm(A, W.transpose(-2, -1), sa, sw, ends, out_dtype=bf16, use_fast_accum=True),
+             "torch fp8": lambda: torch._scaled_grouped_mm(dense[0], dense[1].transpose(-2, -1), sa, sw, ends, out_dtype=bf16, use_fast_accum=True),
              "torch bf16": lambda: torch._grouped_mm(Ab, Wb.transpose(-2, -1), ends)}
+    if K % 128 == 0: del calls["fast dense"]
     if deepgemm and op == "fwd" and all(s % 128 == 0 for s in sizes):
         experts = torch.repeat_interleave(torch.arange(E, device=dev, dtype=torch.int32), torch.tensor(sizes, device=dev))
-        calls["deepgemm"] = lambda: deepgemm(A, sab, W, swb, experts, out)
+        calls["deepgemm"] = lambda: deepgemm(dense[0], sab, dense[1], swb, experts, out)
         err = rel(calls["deepgemm"]().double(), calls["blockwise"]().clone().double())
         if not err < 1e-2: failures.append(f"blockwise against DeepGEMM {M, N, K, E}: {err}"); print("FAIL against DeepGEMM", err)
     report(op, M, N, K, E, split, wanted(calls), reps, lambda: rel(calls["fast"]().double(), calls["torch fp8"]().double()) if M * N < 2 ** 28 else None)
@@ -422,7 +437,7 @@ if "power" in modes:  # clocks and power under a steady load of each variant
             print(n, (M, N, K, E), f"{2 * M * N * K * i / s.elapsed_time(e) / 1e9:.0f} TFLOP/s sustained; MHz/W:", " ".join(f"{l[0]}/{l[1]}/{l[2][-4:]}" for l in lines[-14::2]), flush=True)
 if "time" in modes:
     limit = float(os.environ.get("TIME_LIMIT", "100")); t0 = time.time()
-    chosen = [SHAPES[int(i)] for i in os.environ["SHAPES"].split(",")] if os.environ.get("SHAPES") else SHAPES
+    chosen = [tuple(map(int, i.split(":"))) if ":" in i else SHAPES[int(i)] for i in os.environ["SHAPES"].split(",")] if os.environ.get("SHAPES") else SHAPES
     reps = int(os.environ.get("REPS", "12"))
     for split in os.environ.get("SPLITS", "uneven").split(","):
         for M, N, K, E in chosen:

@@ -33,7 +33,7 @@ public:
     TensorView reshape(Format format, Extents extents, Device device = {});
     TensorView view() { return {memory_.data(), format_, extents_, device_}; }
     ConstTensorView view() const { return {memory_.data(), format_, extents_, device_}; }
-    std::size_t bytes() const;  // of the elements of the present shape
+    std::size_t bytes() const;  // of the present shape
 
 private:
     DeviceMemory memory_{};
@@ -63,6 +63,9 @@ private:
     ReusedTensor data_{}, scales_{};
 };
 
+// Elements from row to row of operands along features. A GPU's copy engine fetches lines of 128 bytes, and rows that
+// straddle two cost it twice: they start on whole lines, unless that is over an eighth more memory.
+std::int64_t row_pitch(std::int64_t features, Device device);
 // Where each group of an operand along tokens starts: what GroupedLinear pads to, invisibly.
 std::int64_t token_alignment(Scaling scaling, Device device);
 // The same for what is kept between forward and backward: less, where padding would make it much larger than it need

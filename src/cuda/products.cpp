@@ -1,6 +1,7 @@
 #include "cuda/products.hpp"
 
 #include <optional>
+#include <utility>
 
 #include "cuda/launch/product.hpp"
 #include "cuda/launch/product_generic.hpp"
@@ -45,6 +46,16 @@ const ConstTensorView& scales_of(const Operand& x) {
 // A view of [rows, blocks] scales whose rows lie beside each other.
 bool rows_beside(const ConstTensorView& scales) {
     return (scales.size(0) < 2 || scales.stride(0) == 1) && (scales.size(1) < 2 || scales.stride(1) == scales.size(0));
+}
+
+// Elements from row to row of [.., rows, columns], where matrices follow each other and rows are dense, perhaps further
+// apart than they are long; nothing where they lie otherwise.
+std::optional<std::int64_t> pitch_of(const ConstTensorView& x) {
+    const int row = x.rank() - 2;
+    const std::int64_t rows = x.size(row), columns = x.size(row + 1), pitch = rows < 2 ? columns : x.stride(row);
+    const bool dense = (columns < 2 || x.stride(row + 1) == 1) && pitch >= columns;
+    const bool follow = row == 0 || x.size(0) < 2 || x.stride(0) == rows * pitch;
+    return dense && follow ? std::optional(pitch) : std::nullopt;
 }
 
 // The scales of tokens, or of operands along tokens, lie as the Hopper kernel reads them.
@@ -165,16 +176,20 @@ GenericProduct generic_wgrad(const Operand& dy, const Operand& a, Groups groups,
 std::optional<TokenGroupedProduct> hopper_rows(const Operand& x, const Operand& w, Groups groups, const TensorView& y,
                                                const ProductOptions& options) {
     const std::optional<ProductRecipe> recipe = recipe_of(x, w);
+    if (!recipe) return std::nullopt;
     const ConstTensorView& weights = w.data();
     const std::int64_t n = weights.size(1), k = weights.size(2);
     // Plain dgrad comes with the weights of forward, their two feature axes exchanged.
-    const bool across = !weights.extents.contiguous() && weights.stride(1) == 1 && weights.stride(2) == n &&
-                        (weights.size(0) < 2 || weights.stride(0) == n * k);
+    const std::optional<std::int64_t> x_pitch = pitch_of(x.data()), along = pitch_of(weights);
+    ConstTensorView exchanged = weights;
+    std::swap(exchanged.extents.shape[1], exchanged.extents.shape[2]);
+    std::swap(exchanged.extents.strides[1], exchanged.extents.strides[2]);
+    const bool across = !along && *recipe == ProductRecipe::bf16;
+    const std::optional<std::int64_t> w_pitch = across ? pitch_of(exchanged) : along;
     const bool adds = options.update == Update::add;
     const bool can_add = y.format == Format::bf16 && x.quantized() && x.scaling != Scaling::mx;
-    const bool fits = recipe && (!adds || can_add) && x.data().extents.contiguous() &&
-                      (weights.extents.contiguous() || (across && *recipe == ProductRecipe::bf16)) &&
-                      y.extents.contiguous() && scales_fit(x) && (!w.quantized() || scales_of(w).extents.contiguous());
+    const bool fits = (!adds || can_add) && x_pitch && w_pitch && y.extents.contiguous() && scales_fit(x) &&
+                      (!w.quantized() || scales_of(w).extents.contiguous());
     if (!fits) return std::nullopt;
     TokenGroupedProduct product;
     product.recipe = *recipe;
@@ -192,6 +207,8 @@ std::optional<TokenGroupedProduct> hopper_rows(const Operand& x, const Operand& 
     product.n = n;
     product.k = k;
     product.e = weights.size(0);
+    product.a_pitch = *x_pitch;
+    product.w_pitch = *w_pitch;
     if (choose_kernel(product) != ProductKernel::hopper) return std::nullopt;
     return product;
 }

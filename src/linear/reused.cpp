@@ -19,8 +19,11 @@ TensorView ReusedTensor::reshape(Format format, Extents extents, Device device) 
 }
 
 std::size_t ReusedTensor::bytes() const {
-    if (extents_.rank == 0) return 0;
-    return static_cast<std::size_t>(extents_.elements()) * static_cast<std::size_t>(bytes_of(format_));
+    if (extents_.rank == 0 || extents_.elements() == 0) return 0;
+    std::int64_t last = 0;
+    for (std::size_t axis = 0; axis < static_cast<std::size_t>(extents_.rank); ++axis)
+        last += (extents_.shape[axis] - 1) * extents_.strides[axis];
+    return static_cast<std::size_t>(last + 1) * static_cast<std::size_t>(bytes_of(format_));
 }
 
 QuantizedView QuantizedTensor::reshape(const QuantizeOptions& options, Extents data, Extents scales, Device device) {
@@ -61,9 +64,9 @@ Extents block_scales(Scaling scaling, std::int64_t rows, std::int64_t blocks, De
 QuantizedView QuantizedTensor::reshape_rows(const QuantizeOptions& options, std::int64_t tokens, std::int64_t features,
                                             Device device) {
     const std::int64_t block = block_of(options.scaling);
-    if (block == 0) return reshape(options, {tokens, features}, {tokens}, device);
-    return reshape(options, {tokens, features},
-                   block_scales(options.scaling, tokens, ceil_div(features, block), device), device);
+    const Extents data({tokens, features}, {row_pitch(features, device), 1});
+    if (block == 0) return reshape(options, data, {tokens}, device);
+    return reshape(options, data, block_scales(options.scaling, tokens, ceil_div(features, block), device), device);
 }
 
 QuantizedView QuantizedTensor::reshape_columns(const QuantizeOptions& options, std::int64_t tokens, std::int64_t groups,
@@ -79,12 +82,18 @@ QuantizedView QuantizedTensor::reshape_columns(const QuantizeOptions& options, s
 
 QuantizedView QuantizedTensor::reshape_weights(const QuantizeOptions& options, std::int64_t experts, std::int64_t rows,
                                                std::int64_t columns, Device device) {
-    const std::int64_t block = block_of(options.scaling);
-    if (block == 0) return reshape(options, {experts, rows, columns}, {experts, rows}, device);
+    const std::int64_t block = block_of(options.scaling), pitch = row_pitch(columns, device);
+    const Extents data({experts, rows, columns}, {rows * pitch, pitch, 1});
+    if (block == 0) return reshape(options, data, {experts, rows}, device);
     if (options.scaling == Scaling::blockwise)
-        return reshape(options, {experts, rows, columns}, {experts, ceil_div(rows, block), ceil_div(columns, block)},
-                       device);
-    return reshape(options, {experts, rows, columns}, {experts, rows, ceil_div(columns, block)}, device);
+        return reshape(options, data, {experts, ceil_div(rows, block), ceil_div(columns, block)}, device);
+    return reshape(options, data, {experts, rows, ceil_div(columns, block)}, device);
+}
+
+std::int64_t row_pitch(std::int64_t features, Device device) {
+    const std::int64_t aligned = ceil_div(features, 128) * 128;
+    const bool little = aligned - features <= features / 8;
+    return device.kind != DeviceKind::cpu && little ? aligned : features;
 }
 
 std::int64_t token_alignment(Scaling scaling, Device device) {

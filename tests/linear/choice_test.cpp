@@ -121,6 +121,17 @@ TEST(KeptAlignment, PacksCloserWhereGroupsAreSmall) {
     EXPECT_EQ(kept_alignment(Scaling::mx, 16640, 64, {}), 32);
 }
 
+TEST(RowPitch, IsWholeLinesOfAGpuWhereThatIsLittleMore) {
+    const Device gpu{DeviceKind::cuda, 0};
+    for (const std::int64_t features : {128, 2048, 7168}) EXPECT_EQ(row_pitch(features, gpu), features);
+    EXPECT_EQ(row_pitch(2064, gpu), 2176);
+    EXPECT_EQ(row_pitch(2880, gpu), 2944);
+    EXPECT_EQ(row_pitch(240, gpu), 256);
+    EXPECT_EQ(row_pitch(144, gpu), 144);  // 256 would be much more
+    EXPECT_EQ(row_pitch(0, gpu), 0);
+    EXPECT_EQ(row_pitch(2064, {}), 2064);
+}
+
 TEST(StepChoice, ExplainsItselfInATable) {
     const std::string text = explain_step(sm90_rates, parse_recipe("fp8_rowwise"), {64, 8192, 5120}, 16640);
     EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 6);

@@ -85,7 +85,7 @@ ForwardResult forward(const Tensor& a, const std::vector<const Tensor*>& bs, con
     const bool takes_rows = casts_rows && !result.rows.has_value();
     const CastsBeside beside = reads_rows ? halves_of(recipe, weights[0], tokens, a, given) : CastsBeside{};
     if (may_visit && quantized[0] && beside.weights == Beside::wgrad)
-        result.visit = allocate_bytes(a, {static_cast<std::int64_t>(workspace_bytes(weights[0]))});
+        result.visit = allocate_bytes(a, static_cast<std::int64_t>(workspace_bytes(weights[0])));
     CastPlaces casts(casts_rows && quantized[0] && beside.activations, workspace, weight_workspace);
     Call call(a, casts.bytes() + (takes_rows ? bytes_of(memory[0].rows) : 0) + bytes);
     casts.take(call);
@@ -152,7 +152,9 @@ Four cast_tokens_both(Tensor a, Tensor ends, Text text) {
     const std::int64_t tokens = a.size(0), features = a.size(1);
     const QuantizeOptions options = options_for(recipe, recipe.format);
     const CastTokens kept = cast_columns(a, tokens, features, options, groups, wgrad_in_8_bits(recipe));
-    const CastTokens rows(a, rows_shape(options, tokens, features, device));
+    QuantizedShape shape = rows_shape(options, tokens, features, device);
+    shape.pitch = row_pitch(features, device);
+    const CastTokens rows(a, shape);
     const std::size_t workspace = token_workspace_bytes(device, tokens, features, groups.count);
     Call call(a, workspace);
     call.take_workspace(workspace);

@@ -105,7 +105,9 @@ ProductMemory::ProductMemory(const Recipe& recipe, Format format, std::int64_t t
                              Product product, const Given& given)
     : rows(rows_shape(options_for(recipe, format), tokens, product == Product::forward ? w.k : w.n, w.view.device)),
       weights(cast_shape(w, recipe, product)),
-      casts_weights(!given.data.has_value()) {}
+      casts_weights(!given.data.has_value()) {
+    rows.pitch = weights.pitch = row_pitch(rows.data[1], w.view.device);
+}
 
 Operand weights_in_8_bits(const Weights& weights, const Recipe& recipe, Product product, const ProductMemory& memory,
                           const Given& given, Call& call, const Execution& on) {
@@ -165,9 +167,9 @@ CastTokens::CastTokens(const Tensor& like)
     : data(allocate(like, Format::f32, {0})), scale(allocate(like, Format::f32, {0})) {}
 
 CastTokens::CastTokens(const Tensor& like, const QuantizedShape& shape)
-    : data(allocate_bytes(like, shape.data, Contents::zeroed)),
+    : data(allocate_bytes(like, shape.data, shape.data_strides(), Contents::zeroed)),
       scale(shape.options.scaling == Scaling::mx
-                ? allocate_bytes(like, shape.scale, Contents::zeroed)
+                ? allocate_bytes(like, shape.scale, shape.scale_strides, Contents::zeroed)
                 : allocate_strided(like, Format::f32, shape.scale, shape.scale_strides, Contents::zeroed)),
       view(view_at(shape, address_of(data), address_of(scale), device_of(like))) {}
 

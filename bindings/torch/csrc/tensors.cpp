@@ -121,8 +121,12 @@ Tensor allocate_strided(const Tensor& like, Format format, const Shape& shape, c
     return allocate_number(like, dtype_number(format), bytes_of(format), shape, strides, contents);
 }
 
-Tensor allocate_bytes(const Tensor& like, const Shape& shape, Contents contents) {
-    return allocate_number(like, aoti_torch_dtype_uint8(), 1, shape, contiguous_strides(shape), contents);
+Tensor allocate_bytes(const Tensor& like, const Shape& shape, const Shape& strides, Contents contents) {
+    return allocate_number(like, aoti_torch_dtype_uint8(), 1, shape, strides, contents);
+}
+
+Tensor allocate_bytes(const Tensor& like, std::int64_t count) {
+    return allocate_bytes(like, {count}, {1}, Contents::unset);
 }
 
 Tensor allocate(const Tensor& like, Format format, const Shape& shape, Contents contents) {
@@ -182,6 +186,19 @@ QuantizedShape weights_shape(const QuantizeOptions& options, std::int64_t expert
     return {options, {experts, rows, reduction}, scale, contiguous_strides(scale)};
 }
 
+namespace {
+
+Shape with_gaps(const QuantizedShape& shape) {
+    Shape whole = shape.data;
+    if (shape.pitch != 0) whole[whole.size() - 1] = shape.pitch;
+    return whole;
+}
+
+}  // namespace
+
+Shape QuantizedShape::data_strides() const { return contiguous_strides(with_gaps(*this)); }
+std::size_t QuantizedShape::data_bytes() const { return static_cast<std::size_t>(elements_of(with_gaps(*this))); }
+
 QuantizedTensors::QuantizedTensors(const Tensor& like, const QuantizedShape& shape, Contents contents)
     : data(allocate(like, shape.options.format, shape.data, contents)),
       scale(allocate_strided(like, shape.scale_format(), shape.scale, shape.scale_strides, contents)),
@@ -195,8 +212,7 @@ QuantizedView QuantizedTensors::view() const {
 }
 
 QuantizedView view_at(const QuantizedShape& shape, void* data, void* scale, Device device) {
-    const TensorView elements(data, shape.options.format, extents_of(shape.data, contiguous_strides(shape.data)),
-                              device);
+    const TensorView elements(data, shape.options.format, extents_of(shape.data, shape.data_strides()), device);
     const TensorView scales(scale, shape.scale_format(), extents_of(shape.scale, shape.scale_strides), device);
     if (shape.options.scaling == Scaling::mx) return {elements, scales, {}};
     return {elements, {}, scales};
@@ -226,7 +242,7 @@ Call::Call(const Tensor& tensor, std::size_t memory_bytes) {
     }
     if (memory_bytes == 0) return;
     const bool gpu = tensor.is_cuda();  // whose allocator aligns by itself
-    memory_ = allocate_bytes(tensor, {static_cast<std::int64_t>(memory_bytes + (gpu ? 0 : memory_alignment))});
+    memory_ = allocate_bytes(tensor, static_cast<std::int64_t>(memory_bytes + (gpu ? 0 : memory_alignment)));
     next_ = static_cast<std::byte*>(memory_->data_ptr());
     next_ += aligned(reinterpret_cast<std::uintptr_t>(next_)) - reinterpret_cast<std::uintptr_t>(next_);
 }
@@ -245,13 +261,12 @@ void Call::take_workspace(std::size_t bytes) {
 
 std::size_t bytes_of(const QuantizedShape& shape) {
     // At least one byte each: a tensor of no elements has an address too.
-    const auto data = static_cast<std::size_t>(elements_of(shape.data));
     const auto scale = static_cast<std::size_t>(elements_of(shape.scale) * bytes_of(shape.scale_format()));
-    return aligned(std::max<std::size_t>(data, 1)) + aligned(std::max<std::size_t>(scale, 1));
+    return aligned(std::max<std::size_t>(shape.data_bytes(), 1)) + aligned(std::max<std::size_t>(scale, 1));
 }
 
 QuantizedView take(Call& call, const QuantizedShape& shape, Device device) {
-    void* const data = call.take(std::max<std::size_t>(static_cast<std::size_t>(elements_of(shape.data)), 1));
+    void* const data = call.take(std::max<std::size_t>(shape.data_bytes(), 1));
     const std::int64_t scale = elements_of(shape.scale) * bytes_of(shape.scale_format());
     return view_at(shape, data, call.take(std::max<std::size_t>(static_cast<std::size_t>(scale), 1)), device);
 }

@@ -58,7 +58,8 @@ Tensor allocate_strided(const Tensor& like, Format format, const Shape& shape, c
 Tensor with_dense_rows(const Tensor& tensor);
 
 // 8-bit elements as uint8: what autograd keeps is bytes to it, not numbers that could have a gradient.
-Tensor allocate_bytes(const Tensor& like, const Shape& shape, Contents contents = Contents::unset);
+Tensor allocate_bytes(const Tensor& like, const Shape& shape, const Shape& strides, Contents contents);
+Tensor allocate_bytes(const Tensor& like, std::int64_t count);
 TensorView view_of_bytes(const Tensor& tensor, Format format);
 
 QuantizeOptions options_of(const std::string& scaling, const std::string& format, const std::string& scale_rounding,
@@ -69,7 +70,10 @@ QuantizeOptions options_of(const std::string& scaling, const std::string& format
 struct QuantizedShape {
     QuantizeOptions options;
     Shape data, scale, scale_strides;
+    std::int64_t pitch = 0;  // elements from row to row of the data; 0: they follow each other
 
+    Shape data_strides() const;
+    std::size_t data_bytes() const;  // with what is between the rows
     Format scale_format() const { return options.scaling == Scaling::mx ? Format::e8m0 : Format::f32; }
 };
 QuantizedShape rows_shape(const QuantizeOptions& options, std::int64_t tokens, std::int64_t features, Device device);

@@ -178,13 +178,13 @@ struct ExponentFeeder {
         const int lane = static_cast<int>(threadIdx.x % 32), row = task.left_row + lane, block = task.left_first / 32;
         const bool of_group = Config::reduction == Reduction::along_k && !Config::tokens_left;  // weights
         const std::int64_t first = of_group ? static_cast<std::int64_t>(task.group) * parameters.shape.left_extent : 0;
-        left = parameters.left_exponents + (first + row) * parameters.scale_blocks + block;
-        step = std::int64_t{32} * parameters.scale_blocks;
+        const int pitch = parameters.exponent_pitch;
+        left = parameters.left_exponents + (first + row) * pitch + block;
+        step = std::int64_t{32} * pitch;
         blocks = parameters.scale_blocks - block;  // none in an empty group, whose operands lie past the end
         rows = blocks > 0 ? (Config::tokens_left ? parameters.shape.tokens : parameters.shape.left_extent) - row : 0;
         place = left_place(lane);
-        words =
-            (reinterpret_cast<std::uintptr_t>(parameters.left_exponents) | parameters.scale_blocks | block) % 4 == 0;
+        words = (reinterpret_cast<std::uintptr_t>(parameters.left_exponents) | pitch | block) % 4 == 0;
     }
 
     __device__ __forceinline__ void load(SlotExponents& exponents, ptx::Barrier* arrived) {

@@ -117,6 +117,7 @@ struct ProductParameters {
                        // scale_blocks] forward; [scale_blocks, left_extent] and [scale_blocks, right_extent] wgrad
     void* out;         // [tokens, left_extent] forward; [groups, right_extent, left_extent] wgrad
     const std::uint32_t* large_exponents = nullptr;  // mx: [mx_lookers], not zero where a left exponent is over 134
+    int exponent_pitch = scale_blocks;               // mx: from row to row of left_exponents
 };
 
 // Where the scale of a left row lies. A lane of the tensor cores' layout owns rows r and r + 8 of 16: beside each

@@ -107,13 +107,16 @@ bool mx_gradients_left(const WeightGradientProduct& p) {
 
 std::size_t workspace_bytes(const TokenGroupedProduct& p) {
     if (p.recipe != ProductRecipe::mxfp8) return 0;
-    return static_cast<std::size_t>((mx_decodes_weights(p) ? p.e * p.n : p.m) * p.k * 2 + mx_look_bytes);
+    const std::int64_t weights = p.e * p.n, right = mx_decodes_weights(p) ? weights : p.m, left = p.m + weights - right;
+    return static_cast<std::size_t>(right * mx_decoded_pitch(p.k) * 2 + mx_look_bytes + mx_packed_bytes(left, p.k));
 }
 std::size_t workspace_bytes(const WeightGradientProduct& p) {
     if (p.recipe != ProductRecipe::mxfp8) return 0;
     // Enough for any output: activations are the smaller ones where they are decoded alone.
-    return static_cast<std::size_t>(p.n * p.dy_padded * 2 +
-                                    (mx_decodes_activations(p) ? p.k * p.a_padded * 2 : mx_look_bytes));
+    const std::int64_t row_bytes = mx_decoded_pitch(p.dy_padded) * 2;
+    const std::int64_t left_bytes =
+        mx_decodes_activations(p) ? p.k * row_bytes : mx_look_bytes + mx_packed_bytes(std::max(p.n, p.k), p.a_padded);
+    return static_cast<std::size_t>(p.n * row_bytes + left_bytes);
 }
 
 const char* name(ProductKernel kernel) { return kernel == ProductKernel::hopper ? "hopper" : "generic"; }
@@ -121,7 +124,9 @@ const char* name(ProductKernel kernel) { return kernel == ProductKernel::hopper 
 // The copy engine wants 16-byte aligned pointers and rows of whole 16-byte units.
 ProductKernel choose_kernel(const TokenGroupedProduct& p) {
     const bool across = p.weights == WeightLayout::across_reduction, bf16 = p.recipe == ProductRecipe::bf16;
-    const bool fits = aligned(p.a) && aligned(p.w) && aligned(p.out) && whole_units(p.k, bf16 ? 2 : 1) &&
+    const int bytes = bf16 ? 2 : 1;
+    const bool fits = aligned(p.a) && aligned(p.w) && aligned(p.out) && whole_units(p.k, bytes) &&
+                      whole_units(p.a_pitch, bytes) && whole_units(p.w_pitch, bytes) &&
                       whole_units(p.n, output_bytes(p.output)) && (!across || (bf16 && whole_units(p.n, 2)));
     return fits && on_hopper() ? ProductKernel::hopper : ProductKernel::generic;
 }

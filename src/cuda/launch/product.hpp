@@ -49,6 +49,9 @@ struct TokenGroupedProduct {
     WeightLayout weights = WeightLayout::along_reduction;
     ProductElements elements = ProductElements::e4m3;  // fp8_rowwise and fp8_blockwise; e5m2_gradients: a is e5m2
     void* workspace = nullptr;                         // workspace_bytes()
+    // Elements from row to row of a and of w; 0: they follow each other. The copy engine fetches lines of 128 bytes: at
+    // full speed rows start on multiples of that.
+    std::int64_t a_pitch = 0, w_pitch = 0;
 };
 
 // dw[E, N, K] = sum over the tokens of each group of dy^T . a

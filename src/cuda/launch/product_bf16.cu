@@ -7,17 +7,19 @@ namespace octet::cuda {
 namespace {
 
 CUtensorMap operand_map(const char* what, const void* data, std::int64_t batches, std::int64_t rows,
-                        std::int64_t columns, int box_rows) {
-    return make_tensor_map({what, data, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, batches, rows, columns, box_rows, 64});
+                        std::int64_t columns, int box_rows, std::int64_t pitch = 0) {
+    return make_tensor_map(
+        {what, data, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, batches, rows, columns, box_rows, 64, pitch});
 }
 
 template <Output output, Lies weights_lie>
 void launch_token(const TokenGroupedProduct& p, const ProductPlan& plan, cudaStream_t stream) {
     const ProductMaps maps = {weights_lie == Lies::along_reduction
-                                  ? operand_map("w", p.w, p.e, p.n, p.k, 128)
-                                  : operand_map("w", p.w, p.e, p.k, p.n, 64),  // boxes of 64 columns x 64 steps
-                              operand_map("a", p.a, 1, p.m, p.k, 32),
-                              operand_map("a", p.a, 1, p.m, p.k, plan.right_tile / 2),
+                                  ? operand_map("w", p.w, p.e, p.n, p.k, 128, p.w_pitch)
+                                  // boxes of 64 columns x 64 steps
+                                  : operand_map("w", p.w, p.e, p.k, p.n, 64, p.w_pitch),
+                              operand_map("a", p.a, 1, p.m, p.k, 32, p.a_pitch),
+                              operand_map("a", p.a, 1, p.m, p.k, plan.right_tile / 2, p.a_pitch),
                               make_output_map(p.output, p.out, 1, p.m, p.n)};
     launch_product<Element::bf16, Reduction::along_k, output, Accumulation::fast, weights_lie>(
         maps, parameters_of(p, plan), plan, most_tiles(p, plan), stream);

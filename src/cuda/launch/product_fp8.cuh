@@ -10,12 +10,13 @@ namespace octet::cuda {
 template <Element element, Output output, Accumulation accumulation>
 void launch_fp8_instance(const TokenGroupedProduct& p, const ProductPlan& plan, cudaStream_t stream) {
     const int tile = plan.right_tile;
-    const auto map = [](const char* what, const void* data, std::int64_t batches, std::int64_t rows,
-                        std::int64_t columns, int box_rows) {
-        return make_tensor_map({what, data, CU_TENSOR_MAP_DATA_TYPE_UINT8, 1, batches, rows, columns, box_rows, 128});
+    const auto map = [&](const char* what, const void* data, std::int64_t batches, std::int64_t rows, int box_rows,
+                         std::int64_t pitch) {
+        return make_tensor_map(
+            {what, data, CU_TENSOR_MAP_DATA_TYPE_UINT8, 1, batches, rows, p.k, box_rows, 128, pitch});
     };
-    const auto tokens = [&](int box_rows) { return map("a", p.a, 1, p.m, p.k, box_rows); };
-    const auto weights = [&](int box_rows) { return map("w", p.w, p.e, p.n, p.k, box_rows); };
+    const auto tokens = [&](int box_rows) { return map("a", p.a, 1, p.m, box_rows, p.a_pitch); };
+    const auto weights = [&](int box_rows) { return map("w", p.w, p.e, p.n, box_rows, p.w_pitch); };
     const CUtensorMap out = make_output_map(p.output, p.out, 1, p.m, p.n);
     const ProductMaps maps = accumulation == Accumulation::blocks
                                  ? ProductMaps{tokens(128), weights(32), weights(tile / 2), out}

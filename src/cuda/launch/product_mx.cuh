@@ -10,72 +10,69 @@
 
 namespace octet::cuda {
 
-// The workspace: the decoded right operand, and behind it what was found in the left one's exponents, or the left
-// operand.
-inline void* behind_right(void* workspace, std::int64_t right_elements) {
-    return static_cast<std::uint8_t*>(workspace) + right_elements * 2;
-}
+// An operand as it comes: [batches, rows, columns], the reduction contiguous, and its exponents.
+struct MxOperand {
+    const char* name;
+    const void *data, *exponents;
+    std::int64_t batches, rows, columns;
+    std::int64_t pitch = 0;  // elements from row to row of the data; 0: columns
 
-inline CUtensorMap mx_left_map(const char* what, const void* data, std::int64_t batches, std::int64_t rows,
-                               std::int64_t columns) {
-    return make_tensor_map({what, data, CU_TENSOR_MAP_DATA_TYPE_UINT8, 1, batches, rows, columns, 128, 64});
-}
+    std::int64_t all_rows() const { return batches * rows; }
+    std::int64_t blocks() const { return (columns + 31) / 32; }
+};
 
-inline CUtensorMap mx_decoded_map(const void* decoded, std::int64_t batches, std::int64_t rows, std::int64_t columns,
-                                  int box_rows) {
+inline CUtensorMap mx_left_map(const MxOperand& x) {
     return make_tensor_map(
-        {"the workspace", decoded, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, batches, rows, columns, box_rows, 64});
+        {x.name, x.data, CU_TENSOR_MAP_DATA_TYPE_UINT8, 1, x.batches, x.rows, x.columns, 128, 64, x.pitch});
+}
+
+inline CUtensorMap mx_decoded_map(const void* decoded, const MxOperand& x, int box_rows) {
+    return make_tensor_map({"the workspace", decoded, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, x.batches, x.rows, x.columns,
+                            box_rows, 64, mx_decoded_pitch(x.columns)});
+}
+
+// What follows the decoded operand in the workspace.
+inline std::uint8_t* behind(void* decoded, const MxOperand& x) {
+    return static_cast<std::uint8_t*>(decoded) + x.all_rows() * mx_decoded_pitch(x.columns) * 2;
 }
 
 static_assert(mx_look_bytes == mx_lookers * sizeof(std::uint32_t));
 
-// Exponents of the other operand, and where it is said whether one takes two factors.
-struct MxLook {
-    const void* exponents = nullptr;
-    std::int64_t bytes = 0;
-    void* large = nullptr;
-};
-
-// e4m3 [rows, columns] to bf16.
-inline void decode_rows(const void* data, const void* exponents, void* decoded, std::int64_t rows, std::int64_t columns,
-                        cudaStream_t stream, const MxLook& look = {}) {
-    const std::int64_t units = rows * columns / 16;
+// An operand to bf16.
+inline void decode_rows(const MxOperand& x, void* decoded, cudaStream_t stream, const MxLook& look = {}) {
+    const std::int64_t units = x.all_rows() * x.columns / 16, pitch = x.pitch == 0 ? x.columns : x.pitch;
     constexpr std::int64_t block_units = mx_rows_threads / 2 * mx_rows_each;
-    const MxRows work = {static_cast<const std::uint8_t*>(data),
-                         static_cast<const std::uint8_t*>(exponents),
+    const MxRows work = {static_cast<const std::uint8_t*>(x.data),
+                         static_cast<const std::uint8_t*>(x.exponents),
                          static_cast<std::uint8_t*>(decoded),
                          units,
-                         static_cast<int>(columns / 16),
-                         static_cast<const std::uint8_t*>(look.exponents),
-                         look.bytes,
-                         static_cast<std::uint32_t*>(look.large)};
+                         static_cast<int>(x.columns / 16),
+                         static_cast<int>(pitch / 16),
+                         static_cast<int>(mx_decoded_pitch(x.columns) / 16),
+                         look};
     const std::int64_t blocks = std::max<std::int64_t>((units + block_units - 1) / block_units, mx_lookers);
     decode_mx_rows<<<static_cast<unsigned>(blocks), mx_rows_threads, 0, stream>>>(work);
     check_cuda(cudaGetLastError(), "launch of decode_mx_rows");
 }
 
-// An operand as it comes: [batches, rows, columns], the reduction contiguous.
-struct MxOperand {
-    const char* name;
-    const void *data, *exponents;
-    std::int64_t batches, rows, columns;
-};
-
 // The product of two operands of which the right one is decoded first, into the workspace, and the left one on its way.
 template <Reduction reduction, Output output, Rows rows, class Product>
 void launch_mx(const Product& p, const MxOperand& left, const MxOperand& right, const CUtensorMap& out,
                const ProductPlan& plan, cudaStream_t stream) {
-    const auto right_map = [&](int box_rows) {
-        return mx_decoded_map(p.workspace, right.batches, right.rows, right.columns, box_rows);
-    };
-    const ProductMaps maps = {mx_left_map(left.name, left.data, left.batches, left.rows, left.columns), right_map(32),
-                              right_map(plan.right_tile / 2), out};
-    const std::int64_t right_rows = right.batches * right.rows;
-    void* large = behind_right(p.workspace, right_rows * right.columns);
-    decode_rows(right.data, right.exponents, p.workspace, right_rows, right.columns, stream,
-                {left.exponents, left.batches * left.rows * ((left.columns + 31) / 32), large});
+    const ProductMaps maps = {mx_left_map(left), mx_decoded_map(p.workspace, right, 32),
+                              mx_decoded_map(p.workspace, right, plan.right_tile / 2), out};
+    std::uint8_t* const large = behind(p.workspace, right);
+    const bool packs = mx_packed_bytes(left.all_rows(), left.columns) > 0;
+    const MxLook look = {static_cast<const std::uint8_t*>(left.exponents), left.all_rows(),
+                         static_cast<int>(left.blocks()), reinterpret_cast<std::uint32_t*>(large),
+                         packs ? reinterpret_cast<std::uint32_t*>(large + mx_look_bytes) : nullptr};
+    decode_rows(right, p.workspace, stream, look);
     ProductParameters parameters = parameters_of(p, plan);
-    parameters.large_exponents = static_cast<const std::uint32_t*>(large);
+    parameters.large_exponents = look.large;
+    if (packs) {
+        parameters.left_exponents = large + mx_look_bytes;
+        parameters.exponent_pitch = (look.blocks + 3) / 4 * 4;
+    }
     launch_product<Element::mx, reduction, output, Accumulation::fast, Lies::along_reduction, rows>(
         maps, parameters, plan, most_tiles(p, plan), stream);
 }

@@ -6,7 +6,8 @@ namespace {
 
 template <Output output, Rows tokens_lie>
 void launch_token(const TokenGroupedProduct& p, const ProductPlan& plan, cudaStream_t stream) {
-    const MxOperand tokens = {"a", p.a, p.a_scale, 1, p.m, p.k}, weights = {"w", p.w, p.w_scale, p.e, p.n, p.k};
+    const MxOperand tokens = {"a", p.a, p.a_scale, 1, p.m, p.k, p.a_pitch};
+    const MxOperand weights = {"w", p.w, p.w_scale, p.e, p.n, p.k, p.w_pitch};
     constexpr bool left = tokens_lie == Rows::left;
     launch_mx<Reduction::along_k, output, tokens_lie>(p, left ? tokens : weights, left ? weights : tokens,
                                                       make_output_map(p.output, p.out, 1, p.m, p.n), plan, stream);

@@ -32,8 +32,12 @@ PFN_cuTensorMapEncodeTiled_v12000 tensor_map_encoder() {
 
 CUtensorMap make_tensor_map(const TensorMapShape& shape) {
     require(reinterpret_cast<std::uintptr_t>(shape.data) % 16 == 0, shape.what, ": data must be 16-byte aligned");
+    const std::int64_t pitch = shape.pitch == 0 ? shape.columns : shape.pitch;
     require(shape.columns * shape.element_bytes % 16 == 0, shape.what, ": rows of ", shape.columns, " elements of ",
             shape.element_bytes, " bytes are not a multiple of 16 bytes");
+    require(pitch >= shape.columns && pitch * shape.element_bytes % 16 == 0, shape.what, ": rows of ", shape.columns,
+            " elements of ", shape.element_bytes, " bytes are ", pitch,
+            " elements apart, expected at least as many as they have and a multiple of 16 bytes");
     require(shape.batches >= 1 && shape.rows >= 1 && shape.columns >= 1, shape.what, ": shape [", shape.batches, ", ",
             shape.rows, ", ", shape.columns, "] must be positive");
     constexpr std::int64_t axis_limit = std::int64_t{1} << 31;  // coordinates are 32-bit integers
@@ -42,7 +46,7 @@ CUtensorMap make_tensor_map(const TensorMapShape& shape) {
 
     const cuuint64_t extents[3] = {static_cast<cuuint64_t>(shape.columns), static_cast<cuuint64_t>(shape.rows),
                                    static_cast<cuuint64_t>(shape.batches)};
-    const auto row_bytes = static_cast<cuuint64_t>(shape.columns * shape.element_bytes);
+    const auto row_bytes = static_cast<cuuint64_t>(pitch * shape.element_bytes);
     const cuuint64_t strides[2] = {row_bytes, row_bytes * extents[1]};
     const cuuint32_t box[3] = {static_cast<cuuint32_t>(shape.box_columns), static_cast<cuuint32_t>(shape.box_rows), 1};
     const cuuint32_t steps[3] = {1, 1, 1};

@@ -11,7 +11,7 @@
 namespace octet::cuda {
 
 // A row-major tensor [batches, rows, columns] seen through boxes of [1, box_rows, box_columns]; a box line is 128 or 64
-// bytes.
+// bytes. Rows may be further apart than they are long; batches follow each other.
 struct TensorMapShape {
     const char* what;  // for messages
     const void* data;
@@ -19,6 +19,7 @@ struct TensorMapShape {
     int element_bytes;
     std::int64_t batches, rows, columns;
     int box_rows, box_columns;
+    std::int64_t pitch = 0;  // elements from row to row; 0: columns
 };
 
 // Swizzled over its lines; what a box covers outside the tensor reads as zero and is not written.
