@@ -9,7 +9,7 @@
 // on their way to shared memory. From there they are read transposed: a lane gets 16 rows of one column, four lanes 64
 // contiguous bytes of it.
 //
-// bf16, columns in whole strips of 32, rows that start on 16 bytes; padded groups that start and end on 16.
+// bf16, columns in whole eights, rows that start on 16 bytes; padded groups that start and end on 16.
 #pragma once
 
 #include "gpu/eight.hpp"
@@ -108,17 +108,18 @@ private:
         const int row = t.thread() / chunks, chunk = t.thread() % chunks;
         const u16* from =
             static_cast<const u16*>(p.x) + t.load_shared(&s.part.x) + row * p.x_stride[1] + column0 + chunk * 8;
-        i32 left = rows - row;
+        i32 left = column0 + chunk * 8 < p.columns ? rows - row : 0;
         OCTET_UNROLL
         for (int step = 0; step < slots; ++step) fetch(t, p, s, step, step < steps, from, left);
 
         // What it writes: 16 rows of one column of every step.
         const i32 column = column0 + t.thread() / 4, first = t.thread() % 4 * 16;
-        const float scale =
-            make_scale<Codec, false>(t, t.load_fresh(p.peaks + group * p.columns + column), p.rule, p.scale,
-                                     t.load_shared(&s.part.first) != 0 && first == 0, group, column, 0);
+        const bool inside = column < p.columns;
+        const u32 peak = inside ? t.load_fresh(p.peaks + group * p.columns + column) : 0;
+        const float scale = make_scale<Codec, false>(
+            t, peak, p.rule, p.scale, inside && t.load_shared(&s.part.first) != 0 && first == 0, group, column, 0);
         u8* to = p.data + t.load_shared(&s.part.data) + column * p.data_stride[1] + first;
-        i32 real = rows - first, room = t.load_shared(&s.part.room) - first;
+        i32 real = rows - first, room = inside ? t.load_shared(&s.part.room) - first : 0;
         int slot = 0;
         OCTET_ROLLED
         for (i32 step = 0; step < steps; ++step) {

@@ -250,7 +250,7 @@ template <class Codec>
 bool input_has_halves(Format input, const TileParams& p) {
     const TileOperand& o = p.operand[0];
     const bool whole = p.ends ? p.tiling.alignment % 16 == 0 : p.uniform_rows % 16 == 0;
-    return input == Format::bf16 && o.aligned && whole && o.columns % ColumnsByPeaksKernel<Codec>::strip == 0 &&
+    return input == Format::bf16 && o.aligned && whole && o.columns % 8 == 0 &&
            o.columns <= RowsAndPeaksKernel<Codec, 8>::reach && p.rows > 0;
 }
 template <class Codec>
@@ -332,7 +332,7 @@ void second_half(Runner& runner, const TileParams& p) {
     columns.groups = p.groups;
     columns.columns = o.columns;
     columns.apart = !p.ends;
-    columns.strips = static_cast<u32>(o.columns / Columns::strip);
+    columns.strips = static_cast<u32>(ceil_div(o.columns, Columns::strip));
     columns.tiling = p.tiling;
     columns.spans = p.plan.span;
     columns.peaks = p.plan.column_amax;

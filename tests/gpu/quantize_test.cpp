@@ -289,7 +289,7 @@ void check_two_visits(Case& c) {
     Operand expected_k = c.weights_operand(experts, n, c.k), given_k = c.weights_operand(experts, n, c.k);
     Operand expected_n = c.weights_operand(experts, c.k, n), given_n = c.weights_operand(experts, c.k, n);
     reference::quantize_weights(w.view(), c.options, expected_k.view(), expected_n.view(), by_reference);
-    const bool keeps = c.options.scaling == Scaling::rowwise && c.input == Format::bf16 && c.k % 32 == 0 &&
+    const bool keeps = c.options.scaling == Scaling::rowwise && c.input == Format::bf16 && c.k % 8 == 0 &&
                        w.extents.strides[1] % 8 == 0;
     EXPECT_EQ(keeps_maxima<E4M3>(w.view(), c.options), keeps);
     c.with_codec([&](auto codec) {
@@ -511,7 +511,7 @@ TEST_P(GpuHalves, EqualTheReference) {
 TEST(GpuHalves, TwoVisitsOfAnyWeights) {
     for (const Scaling scaling : {Scaling::rowwise, Scaling::blockwise, Scaling::mx})
         for (const Format input : {Format::bf16, Format::f32})
-            for (const std::int64_t columns : {64, 72}) {
+            for (const std::int64_t columns : {64, 72, 76}) {
                 Case c(static_cast<std::uint64_t>(columns), 32, scaling);
                 c.input = input;
                 c.k = columns;
@@ -523,7 +523,8 @@ TEST(GpuHalves, TwoVisitsOfAnyWeights) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, GpuHalves,
-                         testing::Combine(testing::Values(32, 96, 512, 1568, 2048, 2080, 3104, 5120, 7168, 9216),
+                         testing::Combine(testing::Values(8, 32, 40, 96, 496, 512, 1568, 2048, 2064, 3104, 5120, 7168,
+                                                          9216),
                                           testing::Values(32, 64)));
 
 // That the halves are taken where they can be, and only there.
@@ -546,7 +547,8 @@ TEST(GpuHalves, AreTakenWhereTheyCan) {
         return c.runner.run_later();
     };
     EXPECT_EQ(later(64, 16, Format::bf16), 1u);
-    EXPECT_EQ(later(40, 16, Format::bf16), 0u);  // no whole strips
+    EXPECT_EQ(later(40, 16, Format::bf16), 1u);  // a strip and a part of one
+    EXPECT_EQ(later(44, 16, Format::bf16), 0u);  // no whole eights
     EXPECT_EQ(later(64, 1, Format::bf16), 0u);   // groups that do not start on 16
     EXPECT_EQ(later(64, 16, Format::f32), 0u);
 }
