@@ -8,7 +8,7 @@ DeepGEMM's forward is among them where PEERS_DEEPGEMM names a folder that holds 
 Slow variants in the rotation let the chip cool: name the others alone to see them as they run under load. Other modes: repeat (1000 repetitions), large (over 2^31
 elements), host (what a launch costs there), power, profile.
 
-Prints a line per case, writes products.json into $OUT or the current folder, exits 1 when a check fails."""
+Prints a line per case, writes products.json ($FILE) into $OUT or the current folder, exits 1 when a check fails."""
 import ctypes, json, math, os, random, statistics, subprocess, sys, time
 import torch
 
@@ -393,7 +393,7 @@ def stamp():
     smi = subprocess.run(["nvidia-smi", "--query-gpu=name,driver_version,clocks.sm,power.draw,temperature.gpu", "--format=csv,noheader"], capture_output=True, text=True).stdout.strip()
     return dict(gpu=smi, torch=torch.__version__, cuda=torch.version.cuda, commit=os.environ.get("COMMIT", ""), date=time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()), command=" ".join(os.path.basename(a) if "/" in a and a.endswith(".so") else a for a in sys.argv))
 def save():
-    json.dump(dict(stamp=stamp(), rows=rows), open(os.path.join(os.environ.get("OUT", "."), "products.json"), "w"), indent=0)
+    json.dump(dict(stamp=stamp(), rows=rows), open(os.path.join(os.environ.get("OUT", "."), os.environ.get("FILE", "products.json")), "w"), indent=0)
 if "profile" in modes:  # a few launches for a profiler to look at
     for op, M, N, K, E, c, b in json.loads(os.environ["PROFILE"]):
         sizes = uneven(M, E); ends = ends_of(sizes)
