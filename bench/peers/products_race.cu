@@ -12,7 +12,7 @@
 extern "C" const char* octet_token_product(int recipe, int accumulation, int output, const void* a, const float* sa,
                                            const void* w, const float* sw, const int* ends, void* out, long long m,
                                            long long n, long long k, long long e, int planned, int plan, int across,
-                                           void* workspace, void* stream);
+                                           void* workspace, void* stream, long long a_pitch, long long w_pitch);
 extern "C" const char* octet_wgrad_product(int recipe, int accumulation, int output, const void* dy, const float* sdy,
                                            const void* a, const float* sa, const int* ends, void* dw, long long m,
                                            long long n, long long k, long long e, long long dy_padded,
@@ -75,7 +75,7 @@ int main() {
         const auto token = [&](int accumulation, int output, int plan, int across, long long columns) {
             expect("token", recipe, plan,
                    octet_token_product(recipe, accumulation, output, a, sa, w, sw, device_ends, out, m, columns, k, e,
-                                       plan != 0, plan, across, workspace, nullptr));
+                                       plan != 0, plan, across, workspace, nullptr, 0, 0));
         };
         const auto wgrad = [&](int accumulation, int output, long long rows, long long columns) {
             const long long tokens = recipe == bf16 ? 0 : padded;
