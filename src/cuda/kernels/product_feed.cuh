@@ -235,8 +235,7 @@ __device__ void feed(ProductStorage<Config>& storage, const OperandMaps& maps, c
         ScaleFeederOf<Config> scale_feeder(parameters, task);
         for (int round = 0; round < task.blocks; ++round, position.advance()) {
             ptx::barrier_wait(&storage.tiles_free[position.slot], position.phase ^ 1);
-            const bool issues = Config::elects_loader ? ptx::elect_lane() : threadIdx.x % 32 == 0;
-            if (issues) load_slot<Config>(storage, maps, task, round, position.slot);
+            if (ptx::elect_lane()) load_slot<Config>(storage, maps, task, round, position.slot);
             scale_feeder.load(storage.scales[position.slot], &storage.tiles_arrived[position.slot]);
         }
         __syncwarp();

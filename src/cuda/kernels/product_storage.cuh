@@ -84,9 +84,6 @@ struct ProductConfig {
     // On a full slot: the engine, and 32 lanes where they bring scales.
     static constexpr int tile_arrivals = decoded || accumulation == Accumulation::blocks ? 33 : 1;
     static constexpr bool scaled_blocks = accumulation == Accumulation::blocks;
-    // Blockwise wgrad was 5-7% slower when its loads came faster, by an elected lane and fewer of them. Why is not
-    // known.
-    static constexpr bool elects_loader = !scaled_blocks || reduction == Reduction::along_k;
     static constexpr bool scaled_rows = fp8 && !scaled_blocks;
     // Operands whose reduction is not contiguous lie in shared memory as panels of 64 along the rows.
     static constexpr bool left_panels = left_lies_ == Lies::across_reduction;
