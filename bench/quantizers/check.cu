@@ -93,10 +93,14 @@ struct OnDevice {
     }
 };
 
-// The cases are small, which is for strips: every other one is done in tiles.
-const KernelTuning in_tiles{{{"strip_rows", 0}, {"strip_tokens", 0}}};
+// The cases are small, which is for strips: of three, one is done in tiles, and one in tiles and by whole rows.
+const KernelTuning in_tiles{{{"strip_rows", 0}, {"strip_tokens", 0}, {"whole_rows", 0}}},
+    by_whole_rows{{{"strip_rows", 0}, {"strip_tokens", 0}, {"whole_rows", 8}}};
+const KernelTuning* tuning_of(std::uint64_t number) {
+    return number % 3 == 0 ? nullptr : number % 3 == 1 ? &in_tiles : &by_whole_rows;
+}
 
-std::string check_case(const tool::OpCase& op_case, cudaStream_t stream, bool tiles) {
+std::string check_case(const tool::OpCase& op_case, cudaStream_t stream, const KernelTuning* tuning) {
     std::vector<Tensor> expected;
     std::vector<TensorView> views;
     std::vector<ConstTensorView> inputs;
@@ -109,7 +113,7 @@ std::string check_case(const tool::OpCase& op_case, cudaStream_t stream, bool ti
     op_case.call(inputs, views, {op_case.ends.data(), static_cast<i64>(op_case.ends.size()), {}},
                  {.backend = Backend::reference});
     OnDevice device(op_case);
-    Execution on{.backend = Backend::cuda, .stream = stream, .tuning = tiles ? &in_tiles : nullptr};
+    Execution on{.backend = Backend::cuda, .stream = stream, .tuning = tuning};
     LaterCasts later;
     const DeviceBuffer workspace(op_case.halves_workspace);
     if (op_case.halves_workspace > 0) {
@@ -132,8 +136,8 @@ std::string check_case(const tool::OpCase& op_case, cudaStream_t stream, bool ti
 }
 
 // Rows of a tensor already transposed, in groups for teams of every width, and longer than their registers: the longest
-// group among empty ones, which take the kernel for short groups, or alone.
-std::string check_long_group(i64 tokens, bool among_empty, cudaStream_t stream) {
+// group among empty ones, which take the kernels for short groups, or alone.
+std::string check_long_group(i64 tokens, bool among_empty, const KernelTuning* tuning, cudaStream_t stream) {
     const i64 features = 20, alignment = 16, count = among_empty ? tokens / 512 + 2 : 1;
     tool::OpCase c;
     c.op = "quantize_transposed";
@@ -154,7 +158,7 @@ std::string check_long_group(i64 tokens, bool among_empty, cudaStream_t stream) 
                  const Execution& on) {
         quantize_transposed(in[0], groups, alignment, options, {out[0], out[1], out[2]}, on);
     };
-    return check_case(c, stream, false);
+    return check_case(c, stream, tuning);
 }
 
 // Columns of a group of so many tokens among short ones, which are taken in strips.
@@ -180,7 +184,7 @@ std::string check_long_strips(i64 tokens, Scaling scaling, cudaStream_t stream) 
                  const Execution& on) {
         quantize_columns(in[0], groups, alignment, options, {out[0], out[1], {}}, on);
     };
-    return check_case(c, stream, false);
+    return check_case(c, stream, nullptr);
 }
 
 int check_long_groups(const std::vector<i64>& lengths) {
@@ -190,7 +194,9 @@ int check_long_groups(const std::vector<i64>& lengths) {
         if (!error.empty()) failures += std::printf("FAILED %s\n", error.c_str()) > 0;
     };
     for (const i64 tokens : lengths) {
-        for (const bool among_empty : {false, true}) count(check_long_group(tokens, among_empty, nullptr));
+        count(check_long_group(tokens, false, nullptr, nullptr));
+        for (const KernelTuning* tuning : {&in_tiles, &by_whole_rows})
+            count(check_long_group(tokens, true, tuning, nullptr));
         for (const Scaling scaling : {Scaling::rowwise, Scaling::blockwise, Scaling::mx})
             count(check_long_strips(tokens, scaling, nullptr));
     }
@@ -217,7 +223,7 @@ int check(double seconds) {
                 std::string error;
                 const std::string& name = names[round % names.size()];
                 try {
-                    error = check_case(tool::random_case(name, random), stream, round / names.size() % 2 != 0);
+                    error = check_case(tool::random_case(name, random), stream, tuning_of(round / names.size()));
                 } catch (const std::exception& e) {
                     error = name + ": " + e.what();
                 }
@@ -238,7 +244,7 @@ int small() {
     for (const std::string& name : tool::op_names())
         for (std::uint64_t seed = 1; seed <= 6; ++seed) {
             tool::Random random(seed);
-            const std::string error = check_case(tool::random_case(name, random), nullptr, seed % 2 != 0);
+            const std::string error = check_case(tool::random_case(name, random), nullptr, tuning_of(seed));
             if (!error.empty()) failures += std::printf("FAILED %s\n", error.c_str()) > 0;
         }
     std::printf("small: %d failures\n", failures);

@@ -27,6 +27,7 @@
 #include "gpu/tiles.hpp"
 #include "gpu/transposed.hpp"
 #include "gpu/tuning.hpp"
+#include "gpu/whole_rows.hpp"
 #include "gpu/workspace.hpp"
 #include "octet/quantize.hpp"
 
@@ -485,6 +486,24 @@ inline TileParams of_tokens(const ConstTensorView& x, const Groups& groups, i64 
     return p;
 }
 
+// Whether rows of a tensor already transposed are taken whole, a block each: where groups are short, as far as the host
+// can know, and a row is much, and fits.
+template <class Codec>
+bool in_whole_rows(const QuantizerTuning& tuning, Format input, const TransposedParams& p) {
+    using Kernel = WholeRowsKernel<Codec>;
+    return input == Format::bf16 && p.aligned && p.rows % 8 == 0 && starts_on(p.data, 16) && p.data_stride % 16 == 0 &&
+           p.tiling.alignment % 16 == 0 && p.tiling.alignment <= Kernel::most_alignment &&
+           p.groups <= Kernel::most_groups && p.rows <= Kernel::most_tokens && tuning.whole_rows > 0 &&
+           p.rows >= tuning.whole_rows && p.rows <= p.groups * tuning.short_groups && p.features > 0;
+}
+
+template <class Codec, class Runner>
+void whole_rows(Runner& runner, const TransposedParams& p) {
+    using Kernel = WholeRowsKernel<Codec>;
+    runner.template resident<Kernel>();  // which asks for its shared memory
+    runner.template launch<Kernel>(ceil_div(p.features, i64{Kernel::block_rows}), p);
+}
+
 inline TileParams of_weights(const ConstTensorView& w, const QuantizeOptions& options) {
     TileParams p{};
     p.groups = w.size(0);
@@ -571,6 +590,8 @@ void quantize_transposed(Runner& runner, ConstTensorView x, Groups groups, i64 a
     // A plan is a launch more. Without one every block looks for its group, which is for few blocks.
     const bool alone = options.scaling == Scaling::rowwise && p.rows <= runner.tuning().strip_tokens;
     detail::check_sizes(p);
+    if (!alone && options.scaling == Scaling::rowwise && detail::in_whole_rows<Codec>(runner.tuning(), x.format, p))
+        return detail::whole_rows<Codec>(runner, p);
     if (!alone) p.plan = detail::plan_ranges(runner, groups, p.rows, alignment);
     detail::with_input(x.format, [&](auto in) {
         using In = typename decltype(in)::type;

@@ -157,6 +157,7 @@ struct Case {
         tuning.short_groups = one_of(random, {0, 20, 512});
         tuning.strip_rows = one_of(random, {0, 384});
         tuning.strip_tokens = one_of(random, {0, 1024});
+        tuning.whole_rows = one_of(random, {0, 8});
         runner = EmulatorRunner(width, one_of<std::int64_t>(random, {1, 3, 7}), tuning);
     }
 
@@ -463,6 +464,7 @@ TEST_P(GpuLongGroups, EqualTheReference) {
                 c.m = GetParam() + 16;  // the last ones are nobody's
                 QuantizerTuning tuning;
                 tuning.short_groups = short_groups;
+                tuning.whole_rows = 0;
                 if (past) tuning.strip_tokens = 0;  // a plan, whatever the sizes
                 c.runner = EmulatorRunner(width, 3, tuning);
                 check_transposed(c);
@@ -472,6 +474,39 @@ TEST_P(GpuLongGroups, EqualTheReference) {
 INSTANTIATE_TEST_SUITE_P(All, GpuLongGroups,
                          testing::Values(104, 248, 504, 1016, 2040, 4096, 12304, 16376, 16400, 24576, 28008, 30000,
                                          33000));
+
+// Rows of a transposed tensor taken whole: groups of whole eights and not, empty ones, ones that are long and just not,
+// as many as there are threads, tokens that are nobody's, the longest row.
+TEST(GpuWholeRows, EqualTheReference) {
+    QuantizerTuning tuning;
+    tuning.whole_rows = 8;
+    tuning.strip_tokens = 0;
+    tuning.short_groups = 1 << 20;
+    const auto check = [&](std::int64_t tokens, std::vector<std::int32_t> ends) {
+        for (const int width : {32, 64})
+            for (const std::int64_t alignment : {16, 48, 512}) {
+                Case c(static_cast<std::uint64_t>(tokens + alignment), width, Scaling::rowwise);
+                c.input = Format::bf16;
+                c.gap = 0;
+                c.alignment = alignment;
+                c.k = 3;
+                c.m = tokens;
+                c.ends = ends;
+                c.runner = EmulatorRunner(width, 3, tuning);
+                SCOPED_TRACE(testing::Message() << tokens << " tokens, alignment " << alignment);
+                ASSERT_NO_THROW(check_transposed(c));
+                if (testing::Test::HasFailure()) return;
+            }
+    };
+    check(400, {8, 8, 200, 272, 384});
+    check(400, {3, 3, 200, 271, 399});
+    check(4096, {16, 1040, 1040, 2072, 2080, 3600, 4090});
+    check(WholeRowsKernel<E4M3>::most_tokens, {5, 1040, 16500});
+    check(WholeRowsKernel<E4M3>::most_tokens, {16000, WholeRowsKernel<E4M3>::most_tokens});
+    std::vector<std::int32_t> many;
+    for (std::int32_t g = 0; g < WholeRowsKernel<E4M3>::most_groups; ++g) many.push_back(g * 7 + g % 3);
+    check(2048, many);
+}
 
 // A cast both ways in two halves: short and long rows, empty and one-row groups, more groups than threads, rows nobody
 // owns, padding to 16 and to more.
@@ -663,12 +698,26 @@ void check_clamped(std::int64_t rows, const std::vector<std::int32_t>& bad, cons
         quantize_columns<E4M3>(runner, x.view(), {}, {bad.data(), count, {}}, 16, options, given.view(), {});
         expect_same("columns", expected, given);
     }
+    // And rows of a transposed tensor, by each of their kernels.
+    Strided turned(Format::bf16, {3, rows}, 0);
+    for (std::int64_t i = 0; i < turned.storage.elements(); ++i)
+        turned.storage.as<std::uint16_t>()[i] = BF16::encode(value_of(random, 0));
+    Operand expected_rows(options, 0, {3, padded}, {count, 3}), given_rows(options, 0, {3, padded}, {count, 3});
+    reference::quantize_transposed(turned.view(), {clamped.data(), count, {}}, 16, options, expected_rows.view(),
+                                   by_reference);
+    QuantizerTuning whole = without_strips();
+    whole.whole_rows = 8;
+    for (const QuantizerTuning& tuning : {QuantizerTuning{}, without_strips(), whole}) {
+        EmulatorRunner runner(32, 3, tuning);
+        quantize_transposed<E4M3>(runner, turned.view(), {bad.data(), count, {}}, 16, options, given_rows.view());
+        expect_same("transposed", expected_rows, given_rows);
+    }
 }
 
 TEST(GpuPlan, ClampsBadOffsets) {
-    check_clamped(20, {5, 3, -7, 1 << 30, 2, 9}, {5, 5, 5, 20, 20, 20});
+    check_clamped(24, {5, 3, -7, 1 << 30, 2, 9}, {5, 5, 5, 24, 24, 24});
     // A long group, in strips.
-    check_clamped(1300, {9, -4, 1200, 40, 1250, 1 << 30, 7, 7}, {9, 9, 1200, 1200, 1250, 1300, 1300, 1300});
+    check_clamped(1304, {9, -4, 1200, 40, 1250, 1 << 30, 7, 7}, {9, 9, 1200, 1200, 1250, 1304, 1304, 1304});
 }
 
 }  // namespace
