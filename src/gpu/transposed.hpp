@@ -38,6 +38,7 @@ struct TransposedKernel {
     static constexpr int units = threads / unit;
     static constexpr bool mx = scaling == Scaling::mx;
     static constexpr int block = static_cast<int>(block_of(scaling));  // 0: the group
+    static constexpr int most_features = 64;                           // of a block
 
     // As much as registers hold, each thread's for itself alone: the next rows on their way, or, of the longest rows,
     // the tokens that registers do not hold.
@@ -45,6 +46,7 @@ struct TransposedKernel {
     struct Shared {
         u32 amax[2][units];
         u32 sums[units];
+        u32 peak[static_cast<u32>(block == 0 ? most_features : 1)];
         alignas(16) Vec16 more[static_cast<u32>(ahead ? vectors : 1)][static_cast<u32>(ahead ? threads : 1)];
     };
 
@@ -101,6 +103,12 @@ private:
             const u64 starts = reinterpret_cast<u64>(p.data) | static_cast<u64>(p.data_stride) | a.padded_begin;
             if (whole && starts % 8 == 0 && a.padded_rows % 8 == 0) {
                 share_out(t, p, s, a, eights, feature0, end);
+                t.barrier();
+                // Together: one by one they would be as many requests as the data.
+                const i64 feature = feature0 + t.thread();
+                if (feature < end)
+                    make_scale<Codec, false>(t, t.load_shared(&s.peak[t.thread()]), p.rule, p.scale, true, a.group,
+                                             feature, 0);
                 return;
             }
         }
@@ -310,11 +318,11 @@ private:
             }
             if constexpr (rows == 1) peak[0] = fold_mates<team>(t, s, turn, peak[0]);
 
-            // The r-th thread of a team writes the scale of its r-th row.
+            // The r-th thread of a team tells the maximum of its r-th row.
             u32 chosen = peak[0];
             OCTET_UNROLL
             for (int r = 1; r < rows; ++r) chosen = me == r ? peak[r] : chosen;
-            make_scale<Codec, false>(t, chosen, p.rule, p.scale, me < mine, a.group, end - left + me, 0);
+            if (me < mine) t.store_shared(&s.peak[end - left + me - feature0], chosen);
             float scale[static_cast<u32>(rows)];
             OCTET_UNROLL
             for (int r = 0; r < rows; ++r) scale[r] = scale_of_bits<Codec>(peak[r], p.rule.rounding);
