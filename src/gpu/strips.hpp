@@ -230,11 +230,8 @@ private:
     template <int width, class Thread>
     OCTET_GPU static void cast_blocks(Thread& t, const Params& p, Shared& s, Strip<width> a) {
         static_assert(slots % 2 == 0, "two a round");
-        const ScaleOut& out = p.operand[a.operand].column_scale;
-        const bool writes = writes_scale(t, a);
-        const i64 first = a.padded_begin / static_cast<u32>(block);
-        u8* codes = mx && writes ? out.mx + place(out.scale_stride, 0, a.column, first) : nullptr;
-        const bool together = out.scale_stride[2] == 1 && reinterpret_cast<u64>(codes) % 4 == 0;
+        // Four neighbours have a column: each keeps the scales of a fourth round, and writes them beside the others'.
+        u32 kept = 0;  // four mx codes, or the maximum
         const auto fetch_round = [&](int slot, i32 row) {
             if (row < a.rows) {
                 fetch(t, s, a, slot);
@@ -267,21 +264,19 @@ private:
                           code1 = mx_scale_of_bits<Codec>(peak[1], p.rule.mx_mode);
                 // Of the thread's 32 rows in either half, and of the 32 beside them.
                 const u32 mine = code0 | code1 << 16, four = mine | t.shuffle_xor(mine, 2) << 8;
-                if (codes) {
-                    if (together && a.padded_rows - row >= 128)
-                        t.store(reinterpret_cast<u32*>(codes), four);
-                    else
-                        store_codes(t, codes, out.scale_stride[2], four, (a.padded_rows - row) / 32);
-                    codes += 4 * out.scale_stride[2];
-                }
+                const u32 whole = t.shuffle(four, t.thread() % unit / 4 * 4);
+                if (row / 128 % 4 == t.thread() % 4) kept = whole;
                 scale[0] = mx_multiplier_of(static_cast<u8>(code0));
                 scale[1] = mx_multiplier_of(static_cast<u8>(code1));
             } else {
-                scale[0] = scale[1] = make_scale<Codec, false>(t, peak[0] > peak[1] ? peak[0] : peak[1], p.rule, out,
-                                                               writes, 0, a.column, first + row / 128);
+                const u32 both = larger(peak[0], peak[1]);
+                scale[0] = scale[1] = scale_of_bits<Codec>(both, p.rule.rounding);
+                if (row / 128 % 4 == t.thread() % 4) kept = both;
             }
             store(t, a, row, encode(t, x[0], scale[0]));
             store(t, a, row + step, encode(t, x[1], scale[1]));
+            if ((row / 128 % 4 == 3 || row + 128 >= a.padded_rows) && a.has_column)
+                store_kept(t, p, a, row / 512 * 4 + t.thread() % 4, kept);
             slot = slot == slots - 2 ? 0 : slot + 2;
         }
     }
@@ -413,6 +408,23 @@ private:
                                         p.operand[a.operand].column_scale, writes_scale(t, a), a.group, a.column, 0);
     }
 
+    // The scales of a column's 128 rows.
+    template <int width, class Thread>
+    OCTET_GPU static void store_kept(Thread& t, const Params& p, const Strip<width>& a, i32 round, u32 kept) {
+        const ScaleOut& out = p.operand[a.operand].column_scale;
+        const u32 first = a.padded_begin / static_cast<u32>(block == 0 ? 1 : block);
+        const i32 room = a.padded_rows - round * 128;
+        if (room <= 0) return;
+        if constexpr (mx) {
+            u8* to = out.mx + place(out.scale_stride, 0, a.column, first + static_cast<u32>(round) * 4);
+            if (out.scale_stride[2] == 1 && reinterpret_cast<u64>(to) % 4 == 0 && room >= 128)
+                t.store(reinterpret_cast<u32*>(to), kept);
+            else
+                store_codes(t, to, out.scale_stride[2], kept, room / 32);
+        } else {
+            make_scale<Codec, false>(t, kept, p.rule, out, true, 0, a.column, first + static_cast<u32>(round));
+        }
+    }
     // The first `count` of four mx scales.
     template <class Thread>
     OCTET_GPU_RARE static void store_codes(Thread& t, u8* to, i64 apart, u32 codes, i32 count) {
