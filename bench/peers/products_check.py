@@ -5,7 +5,7 @@
 Environment: VARIANTS (of fast, fast dense (rows follow each other where K is no multiple of 128, as torch has them; the others start on whole lines), promoted, blockwise, mx, bf16, a on 16, add_f32, torch fp8, torch bf16, deepgemm; with a comma between; default all), PLANS (JSON rows of name, variant, plan
 beside them: right_tile * 1000 + slots * 100 + band), OPS, SPLITS (uneven, skewed, even, even128), SHAPES (of the nine, by number, or others: 3,4,98304:2832:2064:8), REPS, TIME_LIMIT seconds.
 DeepGEMM's forward is among them where PEERS_DEEPGEMM names a folder that holds it and the groups are multiples of 128: SPLITS=even128, which leaves out what tokens that costs.
-Slow variants in the rotation let the chip cool: name the others alone to see them as they run under load. Other modes: repeat (1000 repetitions), large (over 2^31
+Slow variants in the rotation let the chip cool: name the others alone to see them as they run under load. Other modes: repeat (check, with 1000 repetitions), large (check, and over 2^31
 elements), host (what a launch costs there), power, profile.
 
 Prints a line per case, writes products.json ($FILE) into $OUT or the current folder, exits 1 when a check fails."""
@@ -17,6 +17,9 @@ import deepgemm_peer
 dev, bf16, f8, f32 = "cuda", torch.bfloat16, torch.float8_e4m3fn, torch.float32
 lib = ctypes.CDLL(os.path.abspath(sys.argv[1]))
 modes = sys.argv[2:] or ["check", "time"]
+unknown = set(modes) - {"check", "repeat", "large", "time", "sanitize", "host", "power", "profile", "none"}
+if unknown: sys.exit(f"products_check.py: no mode {', '.join(sorted(unknown))}; expected check, repeat, large, time, sanitize, host, power or profile")
+if {"repeat", "large"} & set(modes): modes.append("check")  # which they are part of
 lib.octet_token_product.restype = lib.octet_wgrad_product.restype = ctypes.c_char_p
 P, L, I = ctypes.c_void_p, ctypes.c_longlong, ctypes.c_int
 lib.octet_token_product.argtypes = [I, I, I, P, P, P, P, P, P, L, L, L, L, I, I, I, P, P, L, L]
