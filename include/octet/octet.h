@@ -338,7 +338,9 @@ OCTET_API void octet_product_options_destroy(octet_product_options* options);
  *   wgrad     dw[E,N,K] = dy^T . a    dy: columns [N,P]    a: columns [K,P], or plain [M,N] and [M,K]
  *
  * The output is bf16 or f32. Rows that no group owns are left as they are; the gradient of an empty group is zero.
- * `alignment` is the one that the columns were quantized with; plain operands ignore it. */
+ * Rows of operands may be further apart than they are long (octet_tensor_create): on a GPU 8-bit rows [M,K], [M,N] and
+ * of weights are read at full speed where they start on multiples of 128 bytes. `alignment` is the one that the columns
+ * were quantized with; plain operands ignore it. */
 OCTET_API octet_status octet_grouped_forward(const octet_operand* a, const octet_operand* w, const octet_groups* groups,
                                              octet_tensor* y, const octet_product_options* options,
                                              const octet_execution* on);

@@ -7,7 +7,9 @@
 //   grouped_wgrad     dW[E,N,K] = dY^T . A     dy: columns [N,P]     a: columns [K,P], or plain [M,N] and [M,K]
 //
 // Operands lie as the quantizers of octet/quantize.hpp write them; plain ones (bf16, f32) lie as the model has them and
-// need no transposed copy. Any group may be empty, of one row, or of any number; any M, N and K.
+// need no transposed copy. Any group may be empty, of one row, or of any number; any M, N and K. Rows may be further
+// apart than they are long: on a GPU 8-bit rows along features are read at full speed where they start on multiples of
+// 128 bytes (row_pitch of octet/linear.hpp).
 #pragma once
 
 #include "octet/groups.hpp"
