@@ -127,7 +127,8 @@ ProductKernel choose_kernel(const TokenGroupedProduct& p) {
     const int bytes = bf16 ? 2 : 1;
     const bool fits = aligned(p.a) && aligned(p.w) && aligned(p.out) && whole_units(p.k, bytes) &&
                       whole_units(p.a_pitch, bytes) && whole_units(p.w_pitch, bytes) &&
-                      whole_units(p.n, output_bytes(p.output)) && (!across || (bf16 && whole_units(p.n, 2)));
+                      std::max(p.a_pitch, p.w_pitch) < index_limit && whole_units(p.n, output_bytes(p.output)) &&
+                      (!across || (bf16 && whole_units(p.n, 2)));
     return fits && on_hopper() ? ProductKernel::hopper : ProductKernel::generic;
 }
 ProductKernel choose_kernel(const WeightGradientProduct& p) {
