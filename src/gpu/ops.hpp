@@ -486,7 +486,7 @@ inline TileParams of_tokens(const ConstTensorView& x, const Groups& groups, i64 
     return p;
 }
 
-// Whether rows of a tensor already transposed are taken whole, a block each: where groups are short, as far as the host
+// Whether rows of a tensor already transposed are taken whole, two a block: where groups are short, as far as the host
 // can know, and a row is much, and fits.
 template <class Codec>
 bool in_whole_rows(const QuantizerTuning& tuning, Format input, const TransposedParams& p) {

@@ -32,6 +32,7 @@ public:
     }
     template <class Kernel>
     void launch(std::int64_t blocks, const typename Kernel::Params& params) {
+        ++launches_;
         emulator::launch<Kernel>(blocks, params, width_, 2);
     }
     template <class Kernel>
@@ -55,8 +56,10 @@ public:
     }
     template <class Kernel>
     void launch_together(std::int64_t blocks, const typename Kernel::Params& params) {
+        ++launches_;
         emulator::launch<Kernel>(blocks, params, width_, static_cast<int>(blocks));
     }
+    std::size_t launches() const { return launches_; }  // so far
 
 private:
     int width_;
@@ -66,6 +69,7 @@ private:
     std::int64_t visited_bytes_ = 0;
     void* visited_ = nullptr;  // the last workspace, which a second visit finds as the first left it
     bool may_wait_ = false;
+    std::size_t launches_ = 0;
     std::vector<std::function<void()>> later_;
     std::vector<std::unique_ptr<std::byte[]>> memory_;
 };
