@@ -90,6 +90,12 @@ TEST(CastsBeside, WhereTheyPay) {
     EXPECT_EQ(beside(fast, 98304, 1408, 2048, 64, in_both), (CastsBeside{true, false, Beside::wgrad}));
     EXPECT_EQ(beside(fast, 16640, 8192, 5120, 16, in_both), (CastsBeside{true, false, Beside::wgrad}));
     EXPECT_EQ(beside(fast, 98304, 2816, 2048, 8, in_both), (CastsBeside{true, true, Beside::nothing}));
+    // What test_grouped_mm.py counts on, on a GPU.
+    EXPECT_EQ(beside(fast, 16640, 1408, 2048, 4, in_both).weights, Beside::nothing);
+    EXPECT_EQ(beside(fast, 33000, 3072, 4096, 4, in_both).weights, Beside::nothing);
+    EXPECT_EQ(beside(fast, 32768, 2048, 4096, 8, in_both).weights, Beside::wgrad);
+    EXPECT_EQ(beside(fast, 32768, 1408, 1024, 32, in_both).weights, Beside::wgrad);
+    EXPECT_EQ(beside(fast, 33000, 2832, 2064, 16, in_both).weights, Beside::wgrad);
     EXPECT_EQ(beside("fp8_rowwise:accumulation=promoted", 98304, 1408, 2048, 64, in_both), CastsBeside{});
     EXPECT_EQ(casts_beside(nullptr, parse_recipe(fast), {}, {1, 8192, 5120}, 16640, in_forward), CastsBeside{});
 }

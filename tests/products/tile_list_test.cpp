@@ -38,6 +38,7 @@ std::vector<std::uint32_t> exchange(std::uint32_t value) {
 
 // As much of CUDA as the schedule uses.
 #define __device__
+#define __host__
 #define __forceinline__ inline
 namespace octet::cuda {
 using std::max;
@@ -245,6 +246,45 @@ TEST(TileList, CutsWhatIsLeftOver) {
         ASSERT_EQ(tasks.size(), 2u);
         EXPECT_EQ(tasks[0].right_width, 256);
         EXPECT_EQ(tasks[1].right_width, 64);
+    }
+}
+
+// 19 tiles for four blocks: one of them would be idle in the last round, so there are 20 narrower ones.
+TEST(TileList, FillsTheLastRound) {
+    using Forward = cuda::ProductSchedule<Reduction::along_k, 128, 256, 128>;
+    using Wgrad = cuda::ProductSchedule<Reduction::along_padded_tokens, 128, 256, 128>;
+    constexpr int rows = 19 * 256;
+    const std::int32_t ends[] = {rows}, two[] = {256, rows};
+    const auto filled = [&]<class Schedule>(const ProductShape& shape) {
+        for (int block = 0; block < 4; ++block) {
+            const auto tasks = tasks_of<Schedule>(Schedule::fill_last_round(shape, 4), block, 4);
+            ASSERT_EQ(tasks.size(), 5u);
+            int columns = 0;
+            for (const ProductTask& task : tasks) columns += task.right_width;
+            EXPECT_EQ(columns, 3 * 256 + 2 * 224);
+        }
+    };
+    const ProductShape forward{ends, 1, rows, 128, 0, 512, 512, false, 1, 1, 8};
+    filled.operator()<Forward>(forward);
+    filled.operator()<Wgrad>({ends, 1, 300, 128, rows, 512, 512, false, 128, 128, 8});
+    // Of two groups, where another tile of each row of tiles is more than the last round has room for, and where the
+    // last round is cut.
+    EXPECT_EQ(Forward::fill_last_round({two, 2, rows, 128, 0, 512, 512, false, 1, 1, 8}, 4).more_tiles, 0);
+    EXPECT_EQ(Forward::fill_last_round({ends, 1, rows, 256, 0, 512, 512, false, 1, 1, 8}, 3).more_tiles, 0);
+    EXPECT_EQ(Forward::fill_last_round({ends, 1, rows - 256, 128, 0, 512, 512, false, 1, 1, 8}, 4).more_tiles, 0);
+    // Rows that are nobody's: fewer than the host knows, down to none.
+    for (const int end : {0, 1, 33, 300, rows - 1, rows}) {
+        const std::int32_t fewer[] = {end};
+        ProductShape shape = Forward::fill_last_round(forward, 4);
+        shape.ends = fewer;
+        std::vector<int> seen(rows, 0);
+        for (int block = 0; block < 4; ++block)
+            for (const ProductTask& task : tasks_of<Forward>(shape, block, 4)) {
+                EXPECT_GT(task.right_valid, 0);
+                for (int i = task.right_row; i < task.right_row + task.right_valid; ++i)
+                    ++seen[static_cast<std::size_t>(i)];
+            }
+        for (int i = 0; i < rows; ++i) ASSERT_EQ(seen[static_cast<std::size_t>(i)], i < end) << "row " << i;
     }
 }
 

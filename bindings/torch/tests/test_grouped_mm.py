@@ -88,7 +88,8 @@ def test_values_and_gradients(device, recipe, dtype, k_last):
     assert not w.grad[1].any(), "the gradient of an empty group is not zero"
 
 
-@pytest.mark.parametrize("m,k,n,ends", [(1, 1, 1, [1]), (40, 33, 17, [1, 2, 40]), (5, 16, 16, [0, 0, 5]), (64, 200, 130, [64])])
+@pytest.mark.parametrize("m,k,n,ends", [(1, 1, 1, [1]), (40, 33, 17, [1, 2, 40]), (5, 16, 16, [0, 0, 5]), (64, 200, 130, [64]),
+                                        (300, 144, 272, [0, 77, 300])])
 def test_odd_sizes(device, recipe, m, k, n, ends):
     a, w, b, offs, dy = tensors(device, torch.bfloat16, True, m, k, n, ends)
     octet.grouped_mm(a, b, offs, in_8_bits(recipe)).backward(dy)
@@ -316,8 +317,9 @@ def test_gradients_of_a_shared_activation_are_added_as_they_are_computed(device,
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="casts run beside products on a GPU")
-@pytest.mark.parametrize("m,k,n,experts,two_visits", [(16640, 2048, 1408, 4, True), (33000, 4096, 3072, 4, False),
-                                                      (32768, 4096, 2048, 8, True), (32768, 1024, 1408, 32, True)])
+@pytest.mark.parametrize("m,k,n,experts,two_visits", [(16640, 2048, 1408, 4, False), (33000, 4096, 3072, 4, False),
+                                                      (32768, 4096, 2048, 8, True), (32768, 1024, 1408, 32, True),
+                                                      (33000, 2064, 2832, 16, True)])
 def test_casts_beside_products_have_the_bits_of_casts_alone(m, k, n, experts, two_visits):
     """Sizes at which the second half of a cast may be made beside a product: the weights' beside wgrad where there are two visits."""
     recipe = "fp8_rowwise:accumulation=fast,forward=fp8,dgrad=fp8"

@@ -15,7 +15,7 @@ struct ProductMaps {
 };
 
 template <class Config>
-void launch_product(const ProductMaps& maps, const ProductParameters& parameters, std::int64_t most_tiles,
+void launch_product(const ProductMaps& maps, ProductParameters parameters, std::int64_t most_tiles,
                     cudaStream_t stream) {
     using Storage = ProductStorage<Config>;
     static_assert(sizeof(Storage) <= 227 * 1024, "octet: shared memory of one block");
@@ -35,6 +35,7 @@ void launch_product(const ProductMaps& maps, const ProductParameters& parameters
     });
     const auto clusters = static_cast<unsigned>(std::min<std::int64_t>(device.hopper_multiprocessors / Config::cluster,
                                                                        Config::Schedule::most_pieces * most_tiles));
+    parameters.shape = Config::Schedule::fill_last_round(parameters.shape, static_cast<int>(clusters));
     // Its barriers are set up while the kernel before it ends: microseconds, but small products have few.
     cudaLaunchAttribute attributes[2]{};
     attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;

@@ -38,6 +38,7 @@ public:
     template <class WorkOf>
     __device__ int survey(WorkOf work_of) {
         int tiles = 0;
+#pragma unroll 1  // it runs before the first load, when no instruction is in the cache
         for (int window = 0; window < groups_; window += 32) {
             const GroupWork work = work_of(rows_of(window + lane_));
             const bool counts = window + lane_ < groups_ && work.tiles > 0;

@@ -46,6 +46,7 @@ struct ProductShape {
     bool skip_empty;   // wgrad that adds: an empty group has nothing to add
     int left_alignment, right_alignment;  // of the groups' first columns, along_padded_tokens; otherwise 1
     int band;                             // right tiles in a band, see tile_order.cuh
+    int more_tiles = 0;  // right tiles of a group besides those that its width asks for, see fill_last_round()
 };
 
 // rows_left: the left operand has the rows of the output, tokens or (wgrad) gradients. cluster: so many blocks work
@@ -55,6 +56,18 @@ class ProductSchedule {
 public:
     using Task = std::conditional_t<cluster == 1, ProductTask, ClusterTask>;
     static constexpr int most_pieces = 4;  // of a tile
+
+    // More than half of the blocks have a tile in the last round, so that none is cut, and the others wait: more and
+    // narrower ones, where all would then have one. Of one group alone, whose rows the host knows but for those that
+    // are nobody's.
+    static ProductShape fill_last_round(ProductShape shape, int blocks) {
+        if (shape.groups > 1 || tokens_left) return shape;
+        const int right = tiles(reduction == Reduction::along_k ? shape.tokens : shape.right_extent, right_tile);
+        const int left = tiles(shape.left_extent, left_tile), left_over = right * left % blocks;
+        if (right * left > 4 * blocks && 2 * left_over > blocks)
+            shape.more_tiles = min((blocks - left_over) / left, right / 8);
+        return shape;
+    }
 
     // Warp-collective.
     __device__ explicit ProductSchedule(const ProductShape& shape, int rank = 0)
@@ -72,8 +85,9 @@ public:
         task.blocks = -1;
         const int first = round * blocks, left_over = all_tiles_ - first;
         if (left_over <= 0) return task;
-        const int pieces = left_over < blocks ? min(blocks / left_over, most_pieces) : 1;
-        const int place = place_of(round, block, blocks), tile = first + (pieces > 1 ? place / pieces : place);
+        const int pieces = left_over < blocks ? min(quotient(blocks, left_over), most_pieces) : 1;
+        const int place = place_of(round, block, blocks), in_round = pieces > 1 ? quotient(place, pieces) : place;
+        const int tile = first + in_round;
         GroupRange range;
         const auto work = [this](int rows) { return work_of(rows); };
         if (!walk_.seek(tile, work, range)) return task;
@@ -83,7 +97,7 @@ public:
         else
             place_tokens_right(tile, range, task);
         if (pieces > 1) {
-            const Share share = share_of(task.right_valid, pieces, place % pieces);
+            const Share share = share_of(task.right_valid, pieces, place - in_round * pieces);
             if (share.size == 0 && !goes_along(task)) return task;  // it is narrower than that
             if (share.size > 0) {
                 task.right_row += share.first;
@@ -116,7 +130,7 @@ private:
     };
     // As evenly as units go.
     __device__ static Share share_of(int rows, int count, int index) {
-        const int units = tiles(rows, unit), fewest = units / count, wider = units % count;
+        const int units = tiles(rows, unit), fewest = quotient(units, count), wider = units - fewest * count;
         const int first = unit * (index * fewest + min(index, wider));
         return {first, max(min(unit * (fewest + (index < wider ? 1 : 0)), rows - first), 0)};
     }
@@ -189,18 +203,19 @@ private:
         return {shared_tiles(rights) + rights % cluster * tiles(left_tiles_, cluster), rank_of(rows)};
     }
 
-    __device__ static int tiles(int extent, int tile) { return (extent + tile - 1) / tile; }
-    __device__ static int round_up_32(int value) { return (value + 31) / 32 * 32; }
+    __host__ __device__ static int tiles(int extent, int tile) { return round_up_quotient(extent, tile); }
+    __device__ static int round_up_32(int value) { return tiles(value, 32) * 32; }
     __device__ int right_tiles(int rows) const {
         if (reduction != Reduction::along_k && rows == 0 && shape_.skip_empty) return 0;
         if (tokens_left) return tiles(rows, left_tile);
-        return tiles(reduction == Reduction::along_k ? rows : shape_.right_extent, right_tile);
+        const int extent = reduction == Reduction::along_k ? rows : shape_.right_extent;
+        return min(tiles(extent, right_tile) + shape_.more_tiles, tiles(extent, unit));
     }
     // The rows are dealt evenly, by 32: 260 are 160 + 100, not 256 + 4, because a narrow tile reloads the left operand
     // for little work; 1408 are 2 x 256 + 4 x 224, because a block that has none of the narrow ones ends late. The
     // highest tile:
     __device__ static int tile_height(int extent, int count) {
-        return count == 0 ? 32 : round_up_32((extent + count - 1) / count);
+        return count == 0 ? 32 : round_up_32(tiles(extent, count));
     }
 
     // Tiles of much work first, so that blocks that run side by side have alike ones and the last ones are small: by
@@ -210,7 +225,7 @@ private:
         if constexpr (tokens_left) {
             return 0;
         } else if constexpr (reduction == Reduction::along_k) {
-            return (right_tile - tile_height(rows, right_tiles(rows))) / 32;
+            return quotient(right_tile - tile_height(rows, right_tiles(rows)), 32);
         } else {
             const int blocks = max(tiles(rows, reduce_tile), 6), doublings = 31 - __clz(blocks);
             return 31 - min(2 * doublings + (blocks >> (doublings - 1) & 1), 31);
