@@ -252,20 +252,25 @@ Four cast_weights(Tensor b, Text recipe_text) {
     const Recipe recipe = parse_recipe(recipe_text);
     require(recipe.quantizes(), "the recipe ", recipe_text, " has no weights in 8 bits to cast");
     const Weights weights = weights_of(b);
+    const Device device = device_of(b);
+    struct Made {
+        Tensor data, scale;
+        QuantizedView view;
+    };
     const auto make = [&](Product product) {
-        const QuantizedShape shape = cast_shape(weights, recipe, product);
-        return std::pair(allocate(b, shape.options.format, shape.data), allocate(b, shape.scale_format(), shape.scale));
+        QuantizedShape shape = cast_shape(weights, recipe, product);
+        shape.pitch = row_pitch(shape.data[2], device);
+        const Tensor data =
+            allocate_strided(b, shape.options.format, shape.data, shape.data_strides(), Contents::unset);
+        const Tensor scale = allocate(b, shape.scale_format(), shape.scale);
+        return Made{data, scale, view_at(shape, data.data_ptr(), scale.data_ptr(), device)};
     };
-    const auto view = [&](Product product, const std::pair<Tensor, Tensor>& made) {
-        return view_at(cast_shape(weights, recipe, product), made.first.data_ptr(), made.second.data_ptr(),
-                       device_of(b));
-    };
-    const auto forward = make(Product::forward), dgrad = make(Product::dgrad);
+    const Made forward = make(Product::forward), dgrad = make(Product::dgrad);
     const std::size_t workspace = workspace_bytes(weights);
     Call call(b, workspace);
     call.take_workspace(workspace);
-    cast(weights, recipe, view(Product::forward, forward), view(Product::dgrad, dgrad), call.on());
-    return {forward.first, forward.second, dgrad.first, dgrad.second};
+    cast(weights, recipe, forward.view, dgrad.view, call.on());
+    return {forward.data, forward.scale, dgrad.data, dgrad.scale};
 }
 
 }  // namespace octet::torch_binding

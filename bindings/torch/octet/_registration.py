@@ -332,10 +332,12 @@ def _cast_rows(a, recipe):
 def _(b, recipe):
     name, options = parse_recipe(recipe)
     scaling, format = SCALINGS[name], options.get("format", "e4m3")
-    forward = _weights(b, b.shape[2], b.shape[1], scaling, format)
-    dgrad = _weights(b, b.shape[1], b.shape[2], scaling, format)
     which = 1 if scaling == "mx" else 2
-    return forward[0], forward[which], dgrad[0], dgrad[which]
+    casts = []
+    for rows, reduction in ((b.shape[2], b.shape[1]), (b.shape[1], b.shape[2])):
+        cast, pitch = _weights(b, rows, reduction, scaling, format), row_pitch(reduction, b.device)
+        casts += [cast[0].new_empty_strided(cast[0].shape, (rows * pitch, pitch, 1)), cast[which]]
+    return tuple(casts)
 
 
 @_fake("experts")

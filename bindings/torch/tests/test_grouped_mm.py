@@ -94,6 +94,9 @@ def test_odd_sizes(device, recipe, m, k, n, ends):
     a, w, b, offs, dy = tensors(device, torch.bfloat16, True, m, k, n, ends)
     octet.grouped_mm(a, b, offs, in_8_bits(recipe)).backward(dy)
     y = octet.grouped_mm(a.detach(), b.detach(), offs, in_8_bits(recipe))
+    cached = octet.grouped_mm(a, b, offs, in_8_bits(recipe), cache_weights=True)
+    assert torch.equal(cached, y)
+    assert torch.equal(torch.autograd.grad(cached, a, dy)[0], a.grad)
     theirs = expected(a, w, offs, dy, recipe)
     for ours, its, reduction, what in zip((y, a.grad, w.grad), theirs, (k, n, m), ("y", "da", "dw")):
         assert_close(ours, its, reduction, what)
