@@ -24,8 +24,8 @@ const char* guarded(Call call) {
 using namespace octet::cuda;
 
 namespace {
-// right_tile * 1000 + slots * 100 + band
-ProductPlan plan_of(int code) { return {code % 100, code / 1000, code / 100 % 10}; }
+// (cluster - 1) * 1000000 + right_tile * 1000 + slots * 100 + band
+ProductPlan plan_of(int code) { return {code % 100, code / 1000 % 1000, code / 100 % 10, code / 1000000 + 1}; }
 }  // namespace
 
 // recipe: 0 fp8_rowwise, 1 bf16, 2 fp8_blockwise, 3 mxfp8 (its e8m0 scales come in place of the inverses).

@@ -3,7 +3,7 @@
     python3 products_check.py LIBRARY [check] [time] [sanitize] ...      LIBRARY: products_capi.cu built as a shared library
 
 Environment: VARIANTS (of fast, fast dense (rows follow each other where K is no multiple of 128, as torch has them; the others start on whole lines), promoted, blockwise, mx, bf16, a on 16, add_f32, torch fp8, torch bf16, deepgemm; with a comma between; default all), PLANS (JSON rows of name, variant, plan
-beside them: right_tile * 1000 + slots * 100 + band), OPS, SPLITS (uneven, skewed, even, even128), SHAPES (of the nine, by number, or others: 3,4,98304:2832:2064:8), REPS, TIME_LIMIT seconds.
+beside them: (cluster - 1) * 1000000 + right_tile * 1000 + slots * 100 + band), OPS, SPLITS (uneven, skewed, even, even128), SHAPES (of the nine, by number, or others: 3,4,98304:2832:2064:8), REPS, TIME_LIMIT seconds.
 DeepGEMM's forward is among them where PEERS_DEEPGEMM names a folder that holds it and the groups are multiples of 128: SPLITS=even128, which leaves out what tokens that costs.
 Slow variants in the rotation let the chip cool: name the others alone to see them as they run under load. Other modes: repeat (check, with 1000 repetitions), large (check, and over 2^31
 elements), host (what a launch costs there), power, profile.

@@ -159,10 +159,13 @@ void check_forward(const Case& c) {
             ASSERT_EQ(tasks.size(), first.size());
             for (std::size_t i = 0; i < tasks.size(); ++i) {
                 const auto &mine = tasks[i], &other = first[i];
-                ASSERT_TRUE(mine.group == other.group && mine.blocks == other.blocks &&
-                            mine.right_shared == other.right_shared);
-                ASSERT_TRUE(!mine.right_shared ||
-                            (mine.right_row == other.right_row && mine.right_width == other.right_width));
+                ASSERT_TRUE(mine.group == other.group && mine.blocks == other.blocks);
+                bool shared = true;
+                if constexpr (tokens_left) {
+                    ASSERT_EQ(mine.right_shared, other.right_shared);
+                    shared = mine.right_shared;
+                }
+                ASSERT_TRUE(!shared || (mine.right_row == other.right_row && mine.right_width == other.right_width));
             }
         }
         for (const ProductTask& task : tasks) {
@@ -170,6 +173,7 @@ void check_forward(const Case& c) {
                       column = tokens_left ? task.right_row : task.left_row;
             const int rows = tokens_left ? task.left_valid : task.right_valid,
                       columns = tokens_left ? task.right_valid : std::min(128, c.n - task.left_row);
+            if (cluster > 1 && !tokens_left && block % cluster == 1 && columns <= 0) continue;  // an odd left tile's
             const int end = c.ends[static_cast<std::size_t>(task.group)];
             ASSERT_TRUE((rows > 0 || (cluster > 1 && rows == 0)) && columns > 0 && column + columns <= c.n);
             ASSERT_TRUE(row >= end - c.sizes[static_cast<std::size_t>(task.group)] && row + rows <= end);
@@ -231,6 +235,7 @@ TEST(TileList, CoversEveryElementOnce) {
         check_forward<false, 192>(c);
         check_forward<true, 192>(c);
         check_forward<true, 192, 2>(c);
+        check_forward<false, 256, 2>(c);
         check_wgrad<false>(c, i % 2 == 0);
         check_wgrad<true>(c, false);
         if (HasFatalFailure()) return;

@@ -52,6 +52,18 @@ __device__ __forceinline__ void load_slot(ProductStorage<Config>& storage, const
     } else {
         ptx::tensor_load(left, maps.left, arrived, left_reduce, task.left_row, left_batch);
     }
+    if constexpr (Config::cluster > 1) {
+        bool shared = true;
+        if constexpr (Config::tokens_left) shared = task.right_shared;
+        if (shared) {  // in turns with the other block, for both
+            const bool whole = task.right_width == Config::right_tile;
+            const int step = whole ? Config::right_tile / 2 : 32;
+            for (int row = ptx::cluster_rank() * step; row < task.right_width; row += 2 * step)
+                ptx::tensor_load_to(0b11, right + row * 128, whole ? maps.right_full : maps.right, arrived,
+                                    right_reduce, task.right_row + row, right_batch);
+            return;
+        }
+    }
     if constexpr (Config::right_panels) {
         for (int panel = 0; panel < right_panels; ++panel)
             ptx::tensor_load(right + panel * Config::panel_bytes, maps.right, arrived, task.right_row + panel * 64,
@@ -59,16 +71,6 @@ __device__ __forceinline__ void load_slot(ProductStorage<Config>& storage, const
     } else if constexpr (Config::scaled_blocks) {
         constexpr int half = Config::right_tile / 2;
         const bool whole = task.right_width == Config::right_tile;
-        if constexpr (Config::cluster > 1) {
-            // In turns with the other block, for both.
-            if (task.right_shared) {
-                const int step = whole ? half : 32;
-                for (int row = ptx::cluster_rank() * step; row < task.right_width; row += 2 * step)
-                    ptx::tensor_load_to(0b11, right + row * 128, whole ? maps.right_full : maps.right, arrived,
-                                        right_reduce, task.right_row + row, right_batch);
-                return;
-            }
-        }
         if (whole) {
             ptx::tensor_load(right, maps.right_full, arrived, right_reduce, task.right_row, right_batch);
             ptx::tensor_load(right + half * 128, maps.right_full, arrived, right_reduce, task.right_row + half,

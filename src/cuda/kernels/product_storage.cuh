@@ -33,7 +33,7 @@ enum class Lies {
 enum class Rows { right, left };
 
 template <Element element_, Reduction reduction_, Lies left_lies_, Output output_, Accumulation accumulation_,
-          int right_tile_, int slots_, Rows rows_ = Rows::right>
+          int right_tile_, int slots_, Rows rows_ = Rows::right, int cluster_ = 1>
 struct ProductConfig {
     static constexpr Element element = element_;
     static constexpr Reduction reduction = reduction_;
@@ -56,9 +56,9 @@ struct ProductConfig {
     // each multiplying warpgroup has all 128 rows of half of the columns, in two turns: half as many to read.
     static constexpr bool columns_halved =
         accumulation == Accumulation::blocks && reduction != Reduction::along_k && output != Output::add_f32;
-    // Blockwise forward and dgrad: two blocks multiply the same weights with two tiles of tokens, and each loads half
-    // of them for both.
-    static constexpr int cluster = tokens_left && accumulation == Accumulation::blocks ? 2 : 1;
+    // Of two blocks: they multiply the same right rows with two tiles of the left, and each loads half of these for
+    // both.
+    static constexpr int cluster = cluster_;
     // Columns of the first warpgroup, of a tile of `width`.
     __host__ __device__ static constexpr int first_columns(int width) {
         return width == right_tile ? right_tile / 2 : (width / 2 + 31) / 32 * 32;

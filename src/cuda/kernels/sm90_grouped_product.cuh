@@ -8,7 +8,7 @@
 // The weights, not the tokens, are the tensor cores' 64-row operand: their 64-row granularity then falls on N or K,
 // which are multiples of 128 in practice, and a group of any size is cut into tiles whose width is any multiple of 32.
 //
-// One block a multiprocessor, resident (blockwise forward and dgrad: two to a cluster); warpgroup 0 feeds and stores,
+// One block a multiprocessor, resident (or two to a cluster, see ProductConfig); warpgroup 0 feeds and stores,
 // warpgroups 1 and 2 multiply (64 left rows each).
 #pragma once
 

@@ -88,6 +88,10 @@ void clear(const WeightGradientProduct& p, cudaStream_t stream) {
 bool on_hopper() { return launch_device().hopper_multiprocessors > 0; }
 
 bool aligned(const void* pointer) { return reinterpret_cast<std::uintptr_t>(pointer) % 16 == 0; }
+// Whether 128 bytes of a row lie in two lines of as many, which costs the copy engine as much as two rows.
+bool straddles_lines(const void* rows, std::int64_t row_bytes) {
+    return (reinterpret_cast<std::uintptr_t>(rows) | static_cast<std::uintptr_t>(row_bytes)) % 64 != 0;
+}
 bool whole_units(std::int64_t elements, int bytes) { return elements * bytes % 16 == 0; }
 bool whole_columns(const WeightGradientProduct& p) {
     return (p.dy_padded | p.a_padded | p.dy_alignment | p.a_alignment) % 16 == 0;
@@ -143,12 +147,15 @@ ProductKernel choose_kernel(const WeightGradientProduct& p) {
 // has few tokens its weights come from device memory for little work each, loads and not stores are what is waited for,
 // and a fourth slot is worth more.
 ProductPlan choose_plan(const TokenGroupedProduct& p) {
-    const bool two_sets = p.recipe == ProductRecipe::fp8_rowwise && p.accumulation == ProductAccumulation::promoted;
-    if (two_sets) return {8, 192, 4};
+    const bool rowwise = p.recipe == ProductRecipe::fp8_rowwise;
+    // Tokens whose rows straddle lines are what is waited for: two blocks load them for each other.
+    const bool straddles = straddles_lines(p.a, p.a_pitch == 0 ? p.k : p.a_pitch);
+    const int cluster = rowwise && p.output == ProductOutput::bf16 && straddles ? 2 : 1;
+    if (rowwise && p.accumulation == ProductAccumulation::promoted) return {8, 192, 4, cluster};
     // Bands of as many tokens, in two tiles of 128.
-    if (p.recipe == ProductRecipe::fp8_blockwise) return {8, 192, 4};
+    if (p.recipe == ProductRecipe::fp8_blockwise) return {8, 192, 4, 2};
     if (p.recipe == ProductRecipe::mxfp8 && mx_decodes_weights(p)) return {16, 256, 3};
-    return {8, 256, p.output == ProductOutput::bf16 && p.m < 512 * p.e ? 4 : 3};
+    return {8, 256, p.output == ProductOutput::bf16 && p.m < 512 * p.e ? 4 : 3, cluster};
 }
 ProductPlan choose_plan(const WeightGradientProduct& p) {
     const bool two_sets = p.recipe == ProductRecipe::fp8_rowwise && p.accumulation == ProductAccumulation::promoted;

@@ -28,6 +28,7 @@ struct ProductPlan {
     int band = 16;         // right tiles in a band of the tile order; fp8_blockwise forward: token tiles, two at a time
     int right_tile = 256;  // most right rows of a tile
     int slots = 4;         // pipeline depth, in blocks of 128 bytes of the reduction
+    int cluster = 1;       // blocks that load right rows for each other; fp8, tokens
 };
 
 // out[M, N] = a[M, K] . w[E, N, K]^T, every row with its group's expert. Forward as it stands; dgrad with the roles

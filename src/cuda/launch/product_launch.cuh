@@ -57,11 +57,16 @@ template <Element element, Reduction reduction, Output output, Accumulation accu
           Lies left_lies = Lies::along_reduction, Rows rows = Rows::right>
 void launch_product(const ProductMaps& maps, const ProductParameters& parameters, const ProductPlan& plan,
                     std::int64_t most_tiles, cudaStream_t stream) {
-    const auto launch_with = [&]<int right_tile, int slots>() {
-        launch_product<ProductConfig<element, reduction, left_lies, output, accumulation, right_tile, slots, rows>>(
+    const auto launch_with = [&]<int right_tile, int slots, int cluster = 1>() {
+        launch_product<
+            ProductConfig<element, reduction, left_lies, output, accumulation, right_tile, slots, rows, cluster>>(
             maps, parameters, most_tiles, stream);
     };
-    const auto is = [&](int right_tile, int slots) { return plan.right_tile == right_tile && plan.slots == slots; };
+    const auto is = [&](int right_tile, int slots, int cluster = 1) {
+        return plan.right_tile == right_tile && plan.slots == slots && plan.cluster == cluster;
+    };
+    constexpr bool may_share = output == Output::bf16 && reduction == Reduction::along_k && rows == Rows::right &&
+                               (element == Element::e4m3 || element == Element::e4m3_e5m2);
     if constexpr (output == Output::add_f32) {
         constexpr int right_tile = accumulation == Accumulation::blocks ? 160 : 192;
         if (is(right_tile, 3)) return launch_with.template operator()<right_tile, 3>();
@@ -69,16 +74,23 @@ void launch_product(const ProductMaps& maps, const ProductParameters& parameters
         // There is no tile of 256 with two sets of accumulators.
     } else if constexpr (accumulation == Accumulation::blocks) {
         constexpr int right_tile = reduction == Reduction::along_k ? 192 : 224;
-        if (is(right_tile, 4)) return launch_with.template operator()<right_tile, 4>();
+        constexpr int cluster = reduction == Reduction::along_k ? 2 : 1;
+        if (is(right_tile, 4, cluster)) return launch_with.template operator()<right_tile, 4, cluster>();
     } else if constexpr (accumulation == Accumulation::promoted) {
         if (is(192, 4)) return launch_with.template operator()<192, 4>();
+        if constexpr (may_share)
+            if (is(192, 4, 2)) return launch_with.template operator()<192, 4, 2>();
     } else {
         if (is(256, 3)) return launch_with.template operator()<256, 3>();
+        if constexpr (may_share) {
+            if (is(256, 3, 2)) return launch_with.template operator()<256, 3, 2>();
+            if (is(256, 4, 2)) return launch_with.template operator()<256, 4, 2>();
+        }
         if constexpr (output == Output::bf16 && reduction == Reduction::along_k && rows == Rows::right)
             if (is(256, 4)) return launch_with.template operator()<256, 4>();
     }
-    fail(Status::unsupported, "no product kernel was built for right tiles of ", plan.right_tile, " and ", plan.slots,
-         " slots");
+    fail(Status::unsupported, "no product kernel was built for right tiles of ", plan.right_tile, ", ", plan.slots,
+         " slots and clusters of ", plan.cluster);
 }
 
 // Calls launch.operator()<output>() with what a wgrad's output is to the kernel.

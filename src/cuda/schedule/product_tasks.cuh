@@ -30,7 +30,7 @@ struct ProductTask {
 };
 static_assert(sizeof(ProductTask) == 40);
 
-// Of a block in a cluster.
+// Of a block in a cluster, where tokens are on the left.
 struct ClusterTask : ProductTask {
     int right_shared;  // the other block has the same right rows
 };
@@ -49,12 +49,14 @@ struct ProductShape {
     int more_tiles = 0;  // right tiles of a group besides those that its width asks for, see fill_last_round()
 };
 
-// rows_left: the left operand has the rows of the output, tokens or (wgrad) gradients. cluster: so many blocks work
-// side by side, each with its rank, and what is called a tile outside is one of each (tokens on the left, 2 at most).
+// rows_left: the left operand has the rows of the output, tokens or (wgrad) gradients. cluster: so many blocks, 2 at
+// most, work side by side, each with its rank and a left tile of its own, and what is called a tile outside is one of
+// each.
 template <Reduction reduction, int left_tile, int right_tile, int reduce_tile, bool rows_left = false, int cluster = 1>
 class ProductSchedule {
 public:
-    using Task = std::conditional_t<cluster == 1, ProductTask, ClusterTask>;
+    static constexpr bool tokens_left = rows_left && reduction == Reduction::along_k;
+    using Task = std::conditional_t<cluster == 1 || !tokens_left, ProductTask, ClusterTask>;
     static constexpr int most_pieces = 4;  // of a tile
 
     // More than half of the blocks have a tile in the last round, so that none is cut, and the others wait: more and
@@ -63,7 +65,7 @@ public:
     static ProductShape fill_last_round(ProductShape shape, int blocks) {
         if (shape.groups > 1 || tokens_left) return shape;
         const int right = tiles(reduction == Reduction::along_k ? shape.tokens : shape.right_extent, right_tile);
-        const int left = tiles(shape.left_extent, left_tile), left_over = right * left % blocks;
+        const int left = tiles(shape.left_extent, cluster * left_tile), left_over = right * left % blocks;
         if (right * left > 4 * blocks && 2 * left_over > blocks)
             shape.more_tiles = min((blocks - left_over) / left, right / 8);
         return shape;
@@ -74,7 +76,7 @@ public:
         : shape_(shape),
           rank_(rank),
           walk_(shape.ends, shape.groups, shape.tokens, shape.left_alignment, shape.right_alignment),
-          left_tiles_(tiles(shape.left_extent, tokens_left ? right_tile : left_tile)),
+          left_tiles_(tiles(shape.left_extent, tokens_left ? right_tile : cluster * left_tile)),
           all_tiles_(walk_.survey([this](int rows) { return work_of(rows); })) {}
 
     // What a block does in a round; warp-collective, rounds must ascend. Past the end blocks is -1.
@@ -137,7 +139,7 @@ private:
 
     // A block of a cluster that has nothing to do where the other one may: without tokens. False: both have nothing.
     __device__ static bool goes_along(Task& task) {
-        if constexpr (cluster > 1) {
+        if constexpr (std::is_same_v<Task, ClusterTask>) {
             task.left_valid = 0;
             return !task.right_shared;
         } else {
@@ -145,14 +147,12 @@ private:
         }
     }
 
-    static constexpr bool tokens_left = rows_left && reduction == Reduction::along_k;
-
     __device__ void place_tokens_right(int tile, const GroupRange& range, ProductTask& task) const {
         const int extent = reduction == Reduction::along_k ? range.rows : shape_.right_extent;
         const int rights = right_tiles(range.rows);
         const TilePlace place = place_tile(tile - range.first_tile, range.first_tile, rights, left_tiles_, shape_.band);
         const Share share = share_of(extent, rights, place.right);
-        task.left_row = place.left * left_tile;
+        task.left_row = (cluster * place.left + rank_) * left_tile;  // may be past the last: its tile is nobody's
         task.right_row = share.first + (reduction == Reduction::along_k ? range.first_row : 0);
         task.right_valid = share.size;
         if constexpr (reduction == Reduction::along_k) {
@@ -200,7 +200,8 @@ private:
 
     __device__ GroupWork work_of(int rows) const {
         const int rights = right_tiles(rows);
-        return {shared_tiles(rights) + rights % cluster * tiles(left_tiles_, cluster), rank_of(rows)};
+        if (!tokens_left) return {rights * left_tiles_, rank_of(rows)};
+        return {shared_tiles(rights) + rights % cluster * tiles(left_tiles_, cluster), 0};
     }
 
     __host__ __device__ static int tiles(int extent, int tile) { return round_up_quotient(extent, tile); }
@@ -222,9 +223,7 @@ private:
     // the width, or where all are alike in that, by the length of the reduction, two ranks to a doubling. Short
     // reductions wait for their stores, not for each other.
     __device__ int rank_of(int rows) const {
-        if constexpr (tokens_left) {
-            return 0;
-        } else if constexpr (reduction == Reduction::along_k) {
+        if constexpr (reduction == Reduction::along_k) {
             return quotient(right_tile - tile_height(rows, right_tiles(rows)), 32);
         } else {
             const int blocks = max(tiles(rows, reduce_tile), 6), doublings = 31 - __clz(blocks);
@@ -232,7 +231,7 @@ private:
         }
     }
 
-    static_assert(cluster == 1 || (tokens_left && cluster == 2));
+    static_assert(cluster == 1 || (cluster == 2 && reduction == Reduction::along_k));
 
     ProductShape shape_;
     int rank_;
