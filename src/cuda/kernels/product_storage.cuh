@@ -109,7 +109,6 @@ struct ProductParameters {
     const float* right_scales;  // rows: [tokens] forward; [groups, right_extent] wgrad
     const std::uint8_t*
         left_exponents;  // mx: [groups, left_extent, scale_blocks] forward, [left_extent, scale_blocks] wgrad
-    const std::uint8_t* right_exponents;  // mx: [tokens, scale_blocks] forward, [right_extent, scale_blocks] wgrad
     int scale_blocks;  // blocks: left_scales [scale_blocks, tokens] and right_scales [groups, ceil(left_extent / 128),
                        // scale_blocks] forward; [scale_blocks, left_extent] and [scale_blocks, right_extent] wgrad
     void* out;         // [tokens, left_extent] forward; [groups, right_extent, left_extent] wgrad

@@ -132,7 +132,6 @@ inline ProductParameters parameters_of(const TokenGroupedProduct& p, const Produ
         left ? p.a_inverse : p.w_inverse,
         left ? p.w_inverse : p.a_inverse,
         static_cast<const std::uint8_t*>(left ? p.a_scale : p.w_scale),
-        static_cast<const std::uint8_t*>(left ? p.w_scale : p.a_scale),
         static_cast<int>(p.recipe == ProductRecipe::mxfp8 ? (p.k + 31) / 32 : (p.k + 127) / 128),
         p.out};
 }
@@ -151,7 +150,6 @@ inline ProductParameters parameters_of(const WeightGradientProduct& p, const Pro
             p.a_inverse,
             p.dy_inverse,
             static_cast<const std::uint8_t*>(left ? p.dy_scale : p.a_scale),
-            static_cast<const std::uint8_t*>(left ? p.a_scale : p.dy_scale),
             static_cast<int>(p.recipe == ProductRecipe::mxfp8 ? p.a_padded / 32 : p.a_padded / 128),
             p.dw};
 }
