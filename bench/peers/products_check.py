@@ -2,9 +2,9 @@
 
     python3 products_check.py LIBRARY [check] [time] [sanitize] ...      LIBRARY: products_capi.cu built as a shared library
 
-Environment: VARIANTS (of fast, fast dense (rows follow each other where K is no multiple of 128, as torch has them; the others start on whole lines), promoted, blockwise, mx, bf16, a on 16, add_f32, torch fp8, torch bf16, deepgemm; with a comma between; default all), PLANS (JSON rows of name, variant, plan
+Environment: VARIANTS (of fast, fast dense (rows follow each other where K is no multiple of 128, as torch has them; the others start on whole lines), promoted, blockwise, mx, bf16, a on 16, add_f32, blockwise add_f32, torch fp8, torch bf16, deepgemm; with a comma between; default all), PLANS (JSON rows of name, variant, plan
 beside them: (cluster - 1) * 1000000 + right_tile * 1000 + slots * 100 + band), OPS, SPLITS (uneven, skewed, even, even128), SHAPES (of the nine, by number, or others: 3,4,98304:2832:2064:8), REPS, TIME_LIMIT seconds.
-DeepGEMM's forward is among them where PEERS_DEEPGEMM names a folder that holds it and the groups are multiples of 128: SPLITS=even128, which leaves out what tokens that costs.
+DeepGEMM's forward and wgrad (which adds to f32) are among them where PEERS_DEEPGEMM names a folder that holds it and the groups are multiples of 128: SPLITS=even128, which leaves out what tokens that costs.
 Slow variants in the rotation let the chip cool: name the others alone to see them as they run under load. Other modes: repeat (check, with 1000 repetitions), large (check, and over 2^31
 elements), host (what a launch costs there), power, profile.
 
@@ -316,8 +316,8 @@ def rand8(*shape):
     out = torch.empty(*shape, dtype=f8, device=dev); flat = out.view(-1); step = 1 << 28
     for i in range(0, flat.numel(), step): flat[i:i + step] = torch.randn(min(step, flat.numel() - i), device=dev, dtype=bf16).to(f8)
     return out
-VARIANTS = ["fast", "fast dense", "promoted", "blockwise", "mx", "bf16", "a on 16", "add_f32", "torch fp8", "torch bf16", "deepgemm"]
-deepgemm = deepgemm_peer.product() if "time" in modes and os.environ.get("PEERS_DEEPGEMM") else None
+VARIANTS = ["fast", "fast dense", "promoted", "blockwise", "mx", "bf16", "a on 16", "add_f32", "blockwise add_f32", "torch fp8", "torch bf16", "deepgemm"]
+deepgemm = deepgemm_peer.load() if "time" in modes and os.environ.get("PEERS_DEEPGEMM") else None
 def wanted(calls):
     """{variant: call, taking a plan} -> {name: call}: the variants asked for, and those of PLANS."""
     out = {n: f for n, f in calls.items() if n in os.environ.get("VARIANTS", ",".join(VARIANTS)).split(",")}
@@ -348,7 +348,7 @@ def time_token(op, M, N, K, E, split, reps):
     if K % 128 == 0: del calls["fast dense"]
     if deepgemm and op == "fwd" and all(s % 128 == 0 for s in sizes):
         experts = torch.repeat_interleave(torch.arange(E, device=dev, dtype=torch.int32), torch.tensor(sizes, device=dev))
-        calls["deepgemm"] = lambda: deepgemm(dense[0], sab, dense[1], swb, experts, out)
+        calls["deepgemm"] = lambda: deepgemm_peer.product(deepgemm, dense[0], sab, dense[1], swb, experts, out)
         err = rel(calls["deepgemm"]().double(), calls["blockwise"]().clone().double())
         if not err < 1e-2: failures.append(f"blockwise against DeepGEMM {M, N, K, E}: {err}"); print("FAIL against DeepGEMM", err)
     report(op, M, N, K, E, split, wanted(calls), reps, lambda: rel(calls["fast"]().double(), calls["torch fp8"]().double()) if M * N < 2 ** 28 else None)
@@ -371,9 +371,16 @@ def time_wgrad(M, N, K, E, split, reps):
              "bf16": lambda plan=0: wgrad(G, None, A, None, ends, out, M, True, False, plan != 0, plan),
              "a on 16": lambda plan=0: wgrad(dy, sg, a16, sa, ends, out, M, True, False, plan != 0, plan, a_align=16),
              "add_f32": lambda plan=0: wgrad(dy, sg, a, sa, ends, acc, M, True, True, plan != 0, plan),
+             "blockwise add_f32": lambda plan=0: wgrad(dy, sgb, a, sab, ends, acc, M, True, True, plan != 0, plan, "blockwise"),
              "torch fp8": lambda: torch._scaled_grouped_mm(Gt, At.t(), sg.view(-1), sa.view(-1), ends, out_dtype=bf16, use_fast_accum=True),
              "torch bf16": lambda: torch._grouped_mm(G.t(), A, ends)}
-    if acc is None: del calls["add_f32"]
+    if acc is None: del calls["add_f32"], calls["blockwise add_f32"]
+    if deepgemm and acc is not None and all(s % 128 == 0 for s in sizes):
+        dy_groups, a_groups, on_device = deepgemm_peer.by_groups(Gt, sizes), deepgemm_peer.by_groups(At, sizes), torch.tensor(sizes, dtype=torch.int32, device=dev)
+        calls["deepgemm"] = lambda: deepgemm_peer.wgrad(deepgemm, dy_groups, sgb, a_groups, sab, sizes, on_device, acc)
+        ours = calls["blockwise add_f32"]().clone(); acc.zero_()
+        err = max(rel(x, y.double()) for x, y in zip(calls["deepgemm"](), ours)); del ours
+        if not err < 1e-5: failures.append(f"blockwise wgrad against DeepGEMM {M, N, K, E}: {err}"); print("FAIL against DeepGEMM", err)
     report("wgrad", M, N, K, E, split, wanted(calls), reps, lambda: rel(calls["fast"]().double(), calls["torch fp8"]().double()) if split == "uneven" and E * N * K < 2 ** 28 else None)
 def report(op, M, N, K, E, split, variants, reps, second_opinion):
     err = None
