@@ -335,7 +335,7 @@ struct Multiplier {
         // `promoted` wgrad: so many slots in a straight line, without a look for the group's end. The others were
         // slower, or would spill.
         constexpr bool wgrad = Config::reduction != Reduction::along_k;
-        constexpr int many = wgrad && !Config::scaled_blocks && !Config::adds ? 4 : 1;
+        constexpr int many = wgrad && !Config::adds ? 4 : 1;
         float sums[Width / 2];
 #pragma unroll
         for (float& value : acc) value = 0;

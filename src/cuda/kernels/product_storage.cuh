@@ -54,8 +54,7 @@ struct ProductConfig {
     static constexpr bool tokens_left = rows_left && reduction == Reduction::along_k;
     // Blockwise wgrad: scales on both sides, of which a lane needs two for its rows and one for each of its columns. So
     // each multiplying warpgroup has all 128 rows of half of the columns, in two turns: half as many to read.
-    static constexpr bool columns_halved =
-        accumulation == Accumulation::blocks && reduction != Reduction::along_k && output != Output::add_f32;
+    static constexpr bool columns_halved = accumulation == Accumulation::blocks && reduction != Reduction::along_k;
     // Of two blocks: they multiply the same right rows with two tiles of the left, and each loads half of these for
     // both.
     static constexpr int cluster = cluster_;

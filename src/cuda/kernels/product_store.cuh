@@ -38,7 +38,8 @@ __device__ void store_tiles(ProductStorage<Config>& storage, const ProductParame
         if (!first) drainer.finish();
         if (task.blocks < 0) break;
         const int left_row = task.left_row + half * 64;
-        if constexpr (Config::adds) drainer.fetch(task.right_width, left_row, task.right_row, task.group);
+        if constexpr (Config::adds && !Config::columns_halved)
+            drainer.fetch(task.right_width, left_row, task.right_row, task.group);
         if constexpr (Config::scaled_rows) {
             // The previous tile was staged, so its scales have been read.
 #pragma unroll
@@ -48,12 +49,13 @@ __device__ void store_tiles(ProductStorage<Config>& storage, const ProductParame
             ptx::warp_arrive(&shared.scales_ready);
         }
         if constexpr (Config::columns_halved) {
-            const int first = Config::first_columns(task.right_width);
-            const int width = half == 0 ? first : task.right_width - first;
-            for (int left = 0; left < Config::left_tile && width > 0; left += 64) {
-                drainer.finish();
-                drainer.template drain<true>(width, task.left_row + left, task.right_row + half * first,
-                                             task.right_valid, task.group);
+            const int first = Config::first_columns(task.right_width), right_row = task.right_row + half * first;
+            const int width = half == 0 ? first : task.right_width - first, lefts = width > 0 ? Config::left_tile : 0;
+            for (int left = 0; Config::adds && left < lefts; left += 64)
+                drainer.fetch(width, task.left_row + left, right_row, task.group, left / 64);
+            for (int left = 0; left < lefts; left += 64) {
+                if constexpr (!Config::adds) drainer.finish();
+                drainer.template drain<true>(width, task.left_row + left, right_row, task.right_valid, task.group);
             }
         } else if constexpr (Config::rows_left)
             drainer.drain_columns(task.right_width, task.right_row, left_row,

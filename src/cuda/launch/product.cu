@@ -142,7 +142,8 @@ ProductKernel choose_kernel(const WeightGradientProduct& p) {
     return fits && on_hopper() ? ProductKernel::hopper : ProductKernel::generic;
 }
 
-// Two sets of accumulators leave room for 192 right rows; half of the rows' at a time (fp8_blockwise wgrad), for 224.
+// Two sets of accumulators leave room for 192 right rows; half of the rows' at a time (fp8_blockwise wgrad), for 224,
+// and there three slots for an f32 tile's halves to wait whole for their store.
 // With one set, 256, and three slots, so that a whole tile can wait in shared memory for its store; but where an expert
 // has few tokens its weights come from device memory for little work each, loads and not stores are what is waited for,
 // and a fourth slot is worth more.
@@ -162,7 +163,10 @@ ProductPlan choose_plan(const WeightGradientProduct& p) {
     // Added to: the old tile lies in shared memory as a whole, unless there is so much work for it that the engine has
     // the time to add in L2.
     const bool adds = p.output == ProductOutput::add_f32;
-    if (p.recipe == ProductRecipe::fp8_blockwise) return adds ? ProductPlan{8, 160, 3} : ProductPlan{8, 224, 4};
+    if (p.recipe == ProductRecipe::fp8_blockwise) {
+        if (adds) return p.m < 1280 * p.e ? ProductPlan{8, 192, 3} : ProductPlan{2, 224, 3};
+        return {8, 224, p.output == ProductOutput::bf16 ? 4 : 3};
+    }
     if (adds && (two_sets || p.m < 2048 * p.e)) return {8, 192, 3};
     if (two_sets) return {8, 192, 4};
     // With few tokens the stores are what is waited for: in narrow bands, what is written at one time are whole rows.

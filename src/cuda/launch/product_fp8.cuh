@@ -47,13 +47,13 @@ void launch_fp8_as(const TokenGroupedProduct& p, const ProductPlan& plan, cudaSt
 // wgrad: left = activations [K, P], right = gradients [N, P], tokens contiguous in both.
 template <Element element, Output output, Accumulation accumulation>
 void launch_fp8_instance(const WeightGradientProduct& p, const ProductPlan& plan, cudaStream_t stream) {
-    const int tile = plan.right_tile;
+    constexpr int stored_rows = accumulation == Accumulation::blocks ? 16 : 32;
     const auto map = [](const char* what, const void* data, std::int64_t rows, std::int64_t columns, int box_rows) {
         return make_tensor_map({what, data, CU_TENSOR_MAP_DATA_TYPE_UINT8, 1, 1, rows, columns, box_rows, 128});
     };
     const ProductMaps maps = {map("a", p.a, p.k, p.a_padded, 128), map("dy", p.dy, p.n, p.dy_padded, 32),
-                              map("dy", p.dy, p.n, p.dy_padded, tile / 2),
-                              make_output_map(p.output, p.dw, p.e, p.n, p.k, tile == 224 ? 16 : 32)};
+                              map("dy", p.dy, p.n, p.dy_padded, plan.right_tile / 2),
+                              make_output_map(p.output, p.dw, p.e, p.n, p.k, stored_rows)};
     launch_product<element, Reduction::along_padded_tokens, output, accumulation>(maps, parameters_of(p, plan), plan,
                                                                                   most_tiles(p, plan), stream);
 }

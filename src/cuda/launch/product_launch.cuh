@@ -68,14 +68,14 @@ void launch_product(const ProductMaps& maps, const ProductParameters& parameters
     constexpr bool may_share = output == Output::bf16 && reduction == Reduction::along_k && rows == Rows::right &&
                                (element == Element::e4m3 || element == Element::e4m3_e5m2);
     if constexpr (output == Output::add_f32) {
-        constexpr int right_tile = accumulation == Accumulation::blocks ? 160 : 192;
-        if (is(right_tile, 3)) return launch_with.template operator()<right_tile, 3>();
-    } else if constexpr (output == Output::reduce_f32 && accumulation != Accumulation::fast) {
-        // There is no tile of 256 with two sets of accumulators.
+        if (is(192, 3)) return launch_with.template operator()<192, 3>();
+    } else if constexpr (output == Output::reduce_f32 && accumulation == Accumulation::promoted) {
+        // Its tiles are no wider than those that leave room for the old one.
     } else if constexpr (accumulation == Accumulation::blocks) {
         constexpr int right_tile = reduction == Reduction::along_k ? 192 : 224;
+        constexpr int slots = reduction == Reduction::along_k || output == Output::bf16 ? 4 : 3;
         constexpr int cluster = reduction == Reduction::along_k ? 2 : 1;
-        if (is(right_tile, 4, cluster)) return launch_with.template operator()<right_tile, 4, cluster>();
+        if (is(right_tile, slots, cluster)) return launch_with.template operator()<right_tile, slots, cluster>();
     } else if constexpr (accumulation == Accumulation::promoted) {
         if (is(192, 4)) return launch_with.template operator()<192, 4>();
         if constexpr (may_share)
@@ -100,8 +100,8 @@ void launch_output(const WeightGradientProduct& p, const ProductPlan& plan, Laun
         case ProductOutput::bf16: return launch.template operator()<Output::bf16>();
         case ProductOutput::f32: return launch.template operator()<Output::f32>();
         case ProductOutput::add_f32:
-            return plan.right_tile == 256 ? launch.template operator()<Output::reduce_f32>()
-                                          : launch.template operator()<Output::add_f32>();
+            return plan.right_tile > 192 ? launch.template operator()<Output::reduce_f32>()
+                                         : launch.template operator()<Output::add_f32>();
     }
 }
 

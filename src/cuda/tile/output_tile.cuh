@@ -38,7 +38,6 @@ struct OutputLayout {
     static constexpr int chunk_right = chunk_bytes / (panels * 128);
     static constexpr int panel_bytes = chunk_right * 128;
     static_assert(chunk_right % box_right == 0 && chunk_bytes % 1024 == 0);
-    static_assert(!adds || buffers == 1, "the old tile is there as a whole");
 };
 
 // Where the accumulator rows are the output's rows: chunks of 64 rows by 64 columns, the output being contiguous along
@@ -48,10 +47,10 @@ using RowOutputLayout =
     std::conditional_t<writes_bf16(output), OutputLayout<output, right_tile / 64 * 8192, right_tile / 64>,
                        OutputLayout<output, 16384, 1>>;
 
-// Where a warpgroup has half of the tile's columns, 64 left indices at a time.
-template <Output output, int right_tile>
-using HalvedOutputLayout = std::conditional_t<output == Output::bf16, OutputLayout<output, right_tile / 2 * 128, 1, 16>,
-                                              OutputLayout<output, 16384, 2, 16>>;
+// Where a warpgroup has half of the tile's columns, 64 left indices at a time; added to, the old ones of all 128.
+template <Output output, int right_tile, int buffers = output == Output::add_f32 ? 2 : 1>
+using HalvedOutputLayout =
+    OutputLayout<output, buffers * right_tile / 2 * (writes_bf16(output) ? 128 : 256), buffers, 16>;
 
 // Staging buffers of one multiplying warpgroup.
 template <class Layout>
@@ -226,16 +225,17 @@ struct OutputDrainer {
     RingPosition<Layout::buffers> position{};
     int pending = -1;  // buffer that the engine may still be reading
 
-    // Adds: asks for the old tile, once the engine has read what the buffer held before.
-    __device__ void fetch(int width, int left_row, int right_row, int batch) const {
+    // Adds: asks for the old tile, or what of it goes into a buffer, once the engine has read what that held before.
+    __device__ void fetch(int width, int left_row, int right_row, int batch, int buffer = 0) const {
         if (!ptx::elect_lane()) return;
-        ptx::Barrier* arrived = &storage.drained[0];
+        ptx::Barrier* arrived = &storage.drained[buffer];
         const int panels = min(Layout::panels, (left_extent - left_row + Layout::line_left - 1) / Layout::line_left);
         ptx::barrier_arrive_expect(arrived, max(panels, 0) * width * 128);
         for (int panel = 0; panel < panels; ++panel)
             for (int right = 0; right < width; right += Layout::box_right)
-                ptx::tensor_load(const_cast<std::uint8_t*>(chunks.bytes[0]) + panel * Layout::panel_bytes + right * 128,
-                                 map, arrived, left_row + panel * Layout::line_left, right_row + right, batch);
+                ptx::tensor_load(
+                    const_cast<std::uint8_t*>(chunks.bytes[buffer]) + panel * Layout::panel_bytes + right * 128, map,
+                    arrived, left_row + panel * Layout::line_left, right_row + right, batch);
     }
 
     // Rows from right_valid on belong to somebody else. Where the map clips them (clipped) all is left to the engine;
@@ -255,7 +255,7 @@ struct OutputDrainer {
             }
             __syncwarp();
             if (ptx::elect_lane()) ptx::store_commit();
-            if (Layout::buffers > 1 && pending >= 0) {
+            if (Layout::buffers > 1 && !Layout::adds && pending >= 0) {
                 if (ptx::elect_lane()) ptx::store_wait_read<1>();
                 ptx::warp_arrive(&storage.drained[pending]);
             }
