@@ -234,7 +234,7 @@ void launch_tiles(Runner& runner, TileParams p) {
     if constexpr (Kernel::exchanges) {
         tiling.exchange = tiling.empty_groups = 1;
         tiling.row_scales = Kernel::has_rows;
-        tiling.fused_tiles = static_cast<u32>(std::min<i64>(Kernel::slots - 1, runner.tuning().fused_tiles) * blocks);
+        tiling.fused_tiles = static_cast<u32>(std::min<i64>(Kernel::slots, runner.tuning().fused_tiles) * blocks);
     }
     place_plan(runner, p,
                !Kernel::exchanges ? tiles_workspace(p.groups, row_tiles * tiling.column_tiles)

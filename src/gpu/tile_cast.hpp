@@ -39,16 +39,20 @@ struct TileCast {
     static constexpr int vectors = tile_rows * tile_columns / 8 / threads;  // eights a thread
     static constexpr int unit_rows = quads * vectors;
     static constexpr int slots = 3;
-    static constexpr int few_spans = most_spans * tile_columns / 128;
+    // Tiles that exchange maxima are transposed in memory of their own, a half of each eight columns at a time: the
+    // slot of the one that is cast is wanted for another.
+    static constexpr int staged = exchanges ? 4 : 8;
+    static constexpr int few_spans = exchanges ? with_rows ? 142 : 84 : most_spans;
     static constexpr int batch = threads / 16;  // tiles that a block works out at once
     static constexpr bool mx = scales == TileScales::run32;
     static constexpr int reduction = mx ? 32 : tile_rows;  // rows of the tile that share a scale
     static constexpr int blocks_down = tile_rows / reduction;
-    static constexpr int rooms = exchanges ? 2 * batch : slots + 1;  // for tiles that are known
+    static constexpr int rooms = exchanges ? batch + slots + 3 : slots + 1;  // for tiles that are known
 
     struct Shared {
-        // Each thread's eights of a tile, then the tile's transposed bytes.
+        // Each thread's eights of a tile; then its transposed bytes, where tiles exchange nothing.
         Vec16 slot[slots][static_cast<u32>(vectors * In::pieces)][static_cast<u32>(threads)];
+        Vec16 stage[static_cast<u32>(exchanges ? tile_columns * staged / 8 : 1)][8];
         typename In::Element column_peak[static_cast<u32>(units)][static_cast<u32>(tile_columns)];  // of a unit's rows
         alignas(16) u32 row_peak[static_cast<u32>(row_scales ? tile_rows : 4)];
         alignas(16) float row_scale[static_cast<u32>(row_scales ? tile_rows : 4)];
@@ -253,15 +257,6 @@ protected:
 
     // ---- writing
 
-    // The tile's rows, and its columns into its slot.
-    template <class Thread>
-    OCTET_GPU static void cast(Thread& t, const Params& p, Shared& s, u32 k,
-                               const Eight<In> (&x)[static_cast<u32>(vectors)]) {
-        if (exchanges && idle(t, s, k)) return;
-        if constexpr (with_rows) cast_rows(t, p, s, k, x);
-        if (t.load_shared(&nth(s, k).has_columns)) cast_columns(t, s, k, x);
-    }
-
     template <class Thread>
     OCTET_GPU static void cast_rows(Thread& t, const Params& p, Shared& s, u32 k,
                                     const Eight<In> (&x)[static_cast<u32>(vectors)]) {
@@ -325,37 +320,59 @@ protected:
         store_eight(t, to, v, count);
     }
 
+    // Where a tile's columns are transposed: [columns][128 rows]
+    OCTET_GPU static Vec16 (*stage_of(Shared& s, u32 k))[8] {
+        if constexpr (exchanges)
+            return s.stage;
+        else
+            return reinterpret_cast<Vec16(*)[8]>(&s.slot[k % slots][0][0]);
+    }
+
+    // A thread's transposed words: of each of its columns, those of its 2 x 4 rows.
     template <class Thread>
-    OCTET_GPU static void cast_columns(Thread& t, Shared& s, u32 k, const Eight<In> (&x)[static_cast<u32>(vectors)]) {
+    OCTET_GPU static void cast_columns(Thread& t, Shared& s, u32 k, const Eight<In> (&x)[static_cast<u32>(vectors)],
+                                       u32 (&words)[8][2]) {
+        static_assert(vectors == 8);
+        if (!t.load_shared(&nth(s, k).has_columns)) return;
         const Place me = place_of(t);
-        u32* words = &s.slot[k % slots][0][0].word[0] + me.column * 32;  // [columns][32 words of 4 rows]
         const float* scale_of = &s.column_scale[me.row / reduction][me.column];
         OCTET_UNROLL
         for (int i = 0; i < 8; ++i) {
             const float scale = t.load_shared(scales == TileScales::square ? &s.square_scale : scale_of + i);
             OCTET_UNROLL
-            for (int half = 0; half < vectors / 4; ++half) {
+            for (int half = 0; half < 2; ++half) {
                 const Eight<In>* four = x + 4 * half;
-                const int word = (me.row / 4 + quads * half) ^ (me.column / 8 * quads);
-                t.store_shared(words + i * 32 + word,
-                               t.template encode4<Codec>(four[0][i] * scale, four[1][i] * scale, four[2][i] * scale,
-                                                         four[3][i] * scale));
+                words[i][half] = t.template encode4<Codec>(four[0][i] * scale, four[1][i] * scale, four[2][i] * scale,
+                                                           four[3][i] * scale);
             }
         }
     }
 
-    template <class Thread>
+    // `staged` columns of each eight, from the first on, where others find them.
+    template <int first, class Thread>
+    OCTET_GPU static void stage_columns(Thread& t, Shared& s, u32 k, const u32 (&words)[8][2]) {
+        if (!t.load_shared(&nth(s, k).has_columns)) return;
+        const Place me = place_of(t);
+        u32* to = &stage_of(s, k)[me.column / 8 * staged][0].word[0];  // [columns][32 words of 4 rows]
+        OCTET_UNROLL
+        for (int i = 0; i < staged; ++i) OCTET_UNROLL
+        for (int half = 0; half < 2; ++half)
+            t.store_shared(to + i * 32 + ((me.row / 4 + quads * half) ^ (me.column / 8 * quads)),
+                           words[first + i][half]);
+    }
+
+    template <int first, class Thread>
     OCTET_GPU static void store_columns(Thread& t, const Params& p, Shared& s, u32 k) {
         if (!t.load_shared(&nth(s, k).has_columns)) return;
-        const int piece = t.thread() % 8, column = t.thread() / 8;
-        const auto* transposed = reinterpret_cast<const Vec16(*)[8]>(&s.slot[k % slots][0][0]);
+        constexpr int step = threads / 8, times = tile_columns * staged / 8 / step, apart = step / staged * 8;
+        const int piece = t.thread() % 8, place = t.thread() / 8, column = place / staged * 8 + first + place % staged;
+        const Vec16(*transposed)[8] = stage_of(s, k);
         const i64 stride = p.operand[t.load_shared(&nth(s, k).operand)].column_data_stride[1];
         u8* to = t.load_shared(&nth(s, k).column_data) + column * stride + 16 * piece;
         const Pieces pieces = t.load_shared(&nth(s, k).pieces);
-        constexpr int step = threads / 8;
         const auto transposed_of = [&](int i) {
-            const int turned = (column / 8 + step / 8 * i) * quads;  // words
-            const Vec16 read = t.load_shared(&transposed[column + step * i][piece ^ (turned / 4)]);
+            const int turned = (column / 8 + apart / 8 * i) * quads;  // words
+            const Vec16 read = t.load_shared(&transposed[place + step * i][piece ^ (turned / 4)]);
             Vec16 v;  // the swizzle's bit 1 swaps halves
             OCTET_UNROLL
             for (int w = 0; w < 4; ++w) v.word[w] = turned & 2 ? read.word[w ^ 2] : read.word[w];
@@ -363,7 +380,7 @@ protected:
         };
         if (pieces == Pieces::whole) {
             OCTET_UNROLL
-            for (int i = 0; i < tile_columns / step; ++i) t.store16(to + i * step * stride, transposed_of(i));
+            for (int i = 0; i < times; ++i) t.store16(to + i * apart * stride, transposed_of(i));
             return;
         }
         const i32 columns = t.load_shared(&nth(s, k).columns) - column;
@@ -374,17 +391,19 @@ protected:
             // Padding is zero bytes, whatever zero times the scale is.
             const Vec16 kept = first_bytes(Vec16{{~0u, ~0u, ~0u, ~0u}}, real);
             OCTET_UNROLL
-            for (int i = 0; i < tile_columns / step; ++i) {
-                Vec16 v = transposed_of(i);
+            for (int i = 0; i < times; ++i) {
+                Vec16 v{{0, 0, 0, 0}};
+                if (real > 0) v = transposed_of(i);
                 OCTET_UNROLL
                 for (int w = 0; w < 4; ++w) v.word[w] &= kept.word[w];
-                if (step * i < columns) t.store16(to + i * step * stride, v);
+                if (apart * i < columns) t.store16(to + i * apart * stride, v);
             }
             return;
         }
         OCTET_ROLLED
-        for (int i = 0; i < tile_columns / step && step * i < columns; ++i)
-            store_sixteen_by_bytes(t, to + i * step * stride, first_bytes(transposed_of(i), real), room);
+        for (int i = 0; i < times && apart * i < columns; ++i)
+            store_sixteen_by_bytes(t, to + i * apart * stride,
+                                   real > 0 ? first_bytes(transposed_of(i), real) : Vec16{{0, 0, 0, 0}}, room);
     }
 };
 

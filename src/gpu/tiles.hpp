@@ -21,7 +21,7 @@ template <class In_, class Codec_, TileScales scales, bool with_rows>
 struct TilesKernel : TileCast<In_, Codec_, scales, with_rows> {
     using Base = TileCast<In_, Codec_, scales, with_rows>;
     using Base::exchanges, Base::row_scales, Base::tile_columns, Base::threads, Base::vectors, Base::unit_rows;
-    using Base::slots, Base::few_spans, Base::batch;
+    using Base::slots, Base::few_spans, Base::batch, Base::has_rows;
     using typename Base::In, typename Base::Codec, typename Base::Params, typename Base::Shared;
 
     template <class Thread>
@@ -33,7 +33,7 @@ struct TilesKernel : TileCast<In_, Codec_, scales, with_rows> {
     }
 
 private:
-    using Base::cast, Base::fetch, Base::find_scales, Base::idle, Base::landed, Base::nth, Base::store_columns;
+    using Base::cast_columns, Base::cast_rows, Base::fetch, Base::find_scales, Base::idle, Base::landed, Base::nth;
     using Base::column_peak, Base::find_column_peaks, Base::place_of, Base::row_after;
     using typename Base::Place;
 
@@ -58,16 +58,21 @@ private:
             find_scales(t, p, s, k, x);  // a barrier: the columns of the tile before are stored
             fetch(t, p, s, k + slots - 1);
             t.barrier();
-            cast(t, p, s, k, x);
+            if constexpr (has_rows) cast_rows(t, p, s, k, x);
+            u32 words[8][2];
+            cast_columns(t, s, k, x, words);
+            Base::template stage_columns<0>(t, s, k, words);
             t.barrier();
-            store_columns(t, p, s, k);
+            Base::template store_columns<0>(t, p, s, k);
             put(t, s, k + slots, later);
         }
     }
 
-    // Tiles exchange maxima: the k-th is cast while the next hands in its own and the one after that is on its way.
-    // What is asked for comes in order, so a tile is sent for after the few words that are waited for, or these would
-    // come behind all of it. First visits wait for nothing but tiles.
+    // Tiles exchange maxima: the k-th is cast, in registers, while the next one waits, the one after that hands in its
+    // own, and a fourth is on its way to the slot of the k-th. So all that three turns of all blocks share is in before
+    // anyone waits, and what one or two turns share is in a turn before it is wanted. What is asked for comes in order,
+    // so a tile is sent for after the few words that are waited for, or these would come behind all of it. First visits
+    // wait for nothing but tiles; nor do the two turns before the first tile's.
     template <class Thread>
     OCTET_GPU static void run_together(Thread& t, const Params& p, Shared& s) {
         static_assert(slots == 3, "which is what the order below is for");
@@ -76,46 +81,42 @@ private:
         work_out(t, p, s, 0);
         t.await_everywhere(arrival);
         fetch(t, p, s, 0);
-        t.template await_copies<0>();
-        find_peaks(t, s, 0);
-        u32* amax = amax_of(t, s, 0);
-        t.barrier();
-        const u32 first_answer = hand_in(t, s, 0, amax);
-        fetch(t, p, s, 1);
-        t.await_answer(first_answer);
-        t.barrier();
-        count_in(t, s, 0);
+        u32 *here = nullptr, *next = nullptr, *last = nullptr;  // maxima of the k-th tile and of the two after it
         OCTET_ROLLED
-        for (u32 k = 0; !t.load_shared(&nth(s, k).none); ++k) {
-            // A first look, whose answer comes while the next tile's maxima are found: a tile whose maxima are all in
+        for (i32 turn = -2; turn < 0 || !t.load_shared(&nth(s, static_cast<u32>(turn)).none); ++turn) {
+            const u32 k = static_cast<u32>(turn);
+            const Visit kind = turn < 0 ? Visit::first : t.load_shared(&nth(s, k).kind);
+            // A first look, whose answer comes while another tile's maxima are found: a tile whose maxima are all in
             // by now waits for nothing but them. Who need not look stays at 0, which is less than a row's tiles.
-            const Visit kind = t.load_shared(&nth(s, k).kind);
             u32 in = 0;
             if (kind == Visit::fused || kind == Visit::second) in = look(t, s, k);
-            u32* here = amax;
-            amax = amax_of(t, s, k + 1);
-            if ((k + slots) % batch == 0) work_out(t, p, s, k + slots);
+            here = next;
+            next = last;
+            last = amax_of(t, s, k + 2);
+            if ((k + slots + 1) % batch == 0) work_out(t, p, s, k + slots + 1);
             if (kind == Visit::first) {
-                fetch(t, p, s, k + 2);
+                fetch(t, p, s, k + slots);
                 t.template await_copies<1>();
             } else {
                 t.template await_copies<0>();
             }
-            find_peaks(t, s, k + 1);
-            tell(t, s.known, in >= count_wanted(t, p, s, k));
+            find_peaks(t, s, k + 2);
+            if (kind != Visit::first) tell(t, s.known, in >= count_wanted(t, p, s, k));
             t.barrier();
-            const u32 answer = hand_in(t, s, k + 1, amax);
-            const bool known = told(t, s.known);
+            const u32 answer = hand_in(t, s, k + 2, last);
+            const bool known = kind != Visit::first && told(t, s.known);
             u32 peak = known ? load_peak(t, here) : 0u;
+            Eight<In> x[static_cast<u32>(vectors)];
             if (kind != Visit::first) {
                 if (!known) in = look(t, s, k);
-                fetch(t, p, s, k + 2);
+                landed(t, s, k, x);
+                fetch(t, p, s, k + slots);
                 if (!known) tell(t, s.ready, kind == Visit::only || in >= count_wanted(t, p, s, k));
             }
             if (!known) {
                 t.await_answer(answer);
                 t.barrier();
-                count_in(t, s, k + 1);
+                count_in(t, s, k + 2);
                 if (kind == Visit::first) continue;
                 if (!told(t, s.ready)) {
                     wait(t, p, s, k);
@@ -123,17 +124,23 @@ private:
                 }
                 peak = kind == Visit::only ? 0u : load_peak(t, here);
             }
-            Eight<In> x[static_cast<u32>(vectors)];
-            landed(t, s, k, x);
             scale_slabs(t, p, s, k, peak);
             if (known) t.await_answer(answer);
             t.barrier();
-            if (known) count_in(t, s, k + 1);
-            cast(t, p, s, k, x);
+            if (known) count_in(t, s, k + 2);
+            u32 words[8][2];
+            const bool busy = !idle(t, s, k);
+            if (busy) {
+                if constexpr (has_rows) cast_rows(t, p, s, k, x);
+                cast_columns(t, s, k, x, words);
+                Base::template stage_columns<0>(t, s, k, words);
+            }
             t.barrier();
-            store_columns(t, p, s, k);
-            // Before its slot is sent for again: at once, or after the next turn's first barrier.
-            if (t.load_shared(&nth(s, k + 1).kind) == Visit::first) t.barrier();
+            Base::template store_columns<0>(t, p, s, k);
+            t.barrier();
+            if (busy) Base::template stage_columns<4>(t, s, k, words);
+            t.barrier();
+            Base::template store_columns<4>(t, p, s, k);
         }
     }
 

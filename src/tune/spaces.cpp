@@ -4,7 +4,7 @@ namespace octet::tune {
 
 std::vector<Space> spaces() {
     const Parameter rows_vectors{"rows_vectors", {8, 2, 4, 5, 6}};
-    const Parameter fused_tiles{"fused_tiles", {2, 1, 0}};
+    const Parameter fused_tiles{"fused_tiles", {3, 2, 1, 0}};
     const Parameter tile_blocks{"tile_blocks", {4, 1}};
     const Parameter swiglu_vectors{"swiglu_vectors", {8, 2, 4, 6}};
     std::vector<Space> all;

@@ -440,16 +440,17 @@ INSTANTIATE_TEST_SUITE_P(All, GpuSkewedGroups,
 // As many tiles that share maxima as fit, and one more: the last fused ones, and the first split ones.
 TEST(GpuSlabs, FusedAndSplit) {
     for (const std::int64_t blocks : {1, 3, 8})
-        for (const std::int64_t more : {0, 1}) {
+        for (const std::int64_t more : {-1, 0, 1}) {
             Case c(7, 32, Scaling::rowwise);
             c.k = 9;
-            c.m = 128 * (2 * blocks + more) + 50;
+            c.m = 128 * (3 * blocks + more) + 50;
             c.ends = {40, static_cast<std::int32_t>(c.m - 10), static_cast<std::int32_t>(c.m - 10)};
             c.runner = EmulatorRunner(32, blocks, without_strips());
             SCOPED_TRACE(testing::Message() << c.m << " rows, " << blocks << " blocks");
             ASSERT_NO_THROW(check_columns(c));
+            ASSERT_NO_THROW(check_pair(c));
             c.k = 300;
-            c.m = 128 * (2 * blocks + more);
+            c.m = 128 * (3 * blocks + more);
             c.ends = {1, static_cast<std::int32_t>(c.m)};
             ASSERT_NO_THROW(check_pair(c));
             ASSERT_NO_THROW(check_columns(c));
@@ -486,8 +487,8 @@ TEST(GpuPlan, OfManyGroups) {
         c.m = 700;
         c.k = 40;
         c.alignment = scaling == Scaling::mx ? 32 : 16;
-        for (const std::size_t count : {510u, 511u, 600u}) {
-            if (every > 1 && count != 511) continue;
+        for (const std::size_t count : {82u, 83u, 140u, 141u, 510u, 511u, 600u}) {
+            if (every > 1 && count != 83 && count != 141 && count != 511) continue;
             c.ends.resize(count);
             for (std::size_t g = 0; g < count; ++g)
                 c.ends[g] = static_cast<std::int32_t>(std::min<std::size_t>(g + g / 7, 690));
