@@ -237,7 +237,52 @@ struct PlanKernel {
         }
     }
 
+    // The same where there is a thread for each and one more, and groups have offsets. These are mostly in order, and
+    // then it takes one round trip to memory and one barrier.
+    template <int of_block, class Thread, class Put>
+    OCTET_GPU static void for_few_spans(Thread& t, const Params& p, Shared& s, Put put) {
+        constexpr u32 odd = 1u << 31;  // beside the sum of padded rows, which stays below
+        const auto add = [](Sums& to, const Sums& other) {
+            to.padded_rows = (to.padded_rows + other.padded_rows) | ((to.padded_rows | other.padded_rows) & odd);
+            to.items += other.items;
+        };
+        const u32 groups = static_cast<u32>(p.groups), me = static_cast<u32>(t.thread());
+        i32 begin = 0, end = static_cast<i32>(p.rows);
+        if (me - 1 < groups) begin = t.load(p.ends + (me - 1));
+        if (me < groups) end = t.load(p.ends + me);
+        Sums mine{0, 0}, before{0, 0};
+        if (begin < 0 || begin > end || end > p.rows)
+            mine.padded_rows = odd;
+        else if (me <= groups)
+            mine = sums_of(p, end - begin, me < groups);
+        Sums value = mine;
+        OCTET_UNROLL
+        for (int mask = 1; mask < unit; mask *= 2) {
+            const Sums other{t.shuffle_xor(value.padded_rows, mask), t.shuffle_xor(value.items, mask)};
+            if (t.thread() & mask) add(before, other);
+            add(value, other);
+        }
+        if (t.thread() % unit == 0) t.store_shared(&s.sums[t.thread() / unit], value);
+        t.barrier();
+        Sums all{0, 0};
+        OCTET_UNROLL
+        for (int u = 0; u < of_block / unit; ++u) {
+            const Sums other = t.load_shared(&s.sums[u]);
+            if (u < t.thread() / unit) add(before, other);
+            add(all, other);
+        }
+        if (all.padded_rows & odd) return for_odd_spans<of_block>(t, p, s, put);
+        if (me > groups) return;
+        put(i64{me}, Span{before.items, end - begin, static_cast<u32>(begin), before.padded_rows});
+        if (me == groups) put(i64{me} + 1, Span{all.items, 0, 0, 0});
+    }
+
 private:
+    template <int of_block, class Thread, class Put>
+    OCTET_GPU_RARE static void for_odd_spans(Thread& t, const Params& p, Shared& s, Put put) {
+        for_spans<of_block>(t, p, s, put);
+    }
+
     // Of group g, which follow the first `before` ones.
     template <class Thread>
     OCTET_GPU static i32 rows_of(Thread& t, const Params& p, i64 g, i64 before) {

@@ -42,7 +42,7 @@ struct TileCast {
     // Tiles that exchange maxima are transposed in memory of their own, a half of each eight columns at a time: the
     // slot of the one that is cast is wanted for another.
     static constexpr int staged = exchanges ? 4 : 8;
-    static constexpr int few_spans = exchanges ? with_rows ? 142 : 84 : most_spans;
+    static constexpr int few_spans = exchanges ? with_rows ? 142 : 84 : threads;  // no more than threads
     static constexpr int batch = threads / 16;  // tiles that a block works out at once
     static constexpr bool mx = scales == TileScales::run32;
     static constexpr int reduction = mx ? 32 : tile_rows;  // rows of the tile that share a scale

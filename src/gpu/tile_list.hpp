@@ -165,6 +165,4 @@ OCTET_GPU Span uniform_span(const TileParams& p, i64 group) {
             number * static_cast<u32>(rows), 0};
 }
 
-inline constexpr int most_spans = 512;  // what a block has room for
-
 }  // namespace octet::gpu

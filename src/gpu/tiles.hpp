@@ -153,8 +153,8 @@ private:
         if (!few(p)) return;
         PlanKernel::clear<threads>(t, p);
         if (p.ends)
-            PlanKernel::for_spans<threads>(t, p, s.plan,
-                                           [&](i64 i, const Span& span) { t.store_shared(&s.span[i], span); });
+            PlanKernel::for_few_spans<threads>(t, p, s.plan,
+                                               [&](i64 i, const Span& span) { t.store_shared(&s.span[i], span); });
         else
             for (i64 i = t.thread(); i < p.groups + 2; i += threads) t.store_shared(&s.span[i], uniform_span(p, i));
         t.barrier();
