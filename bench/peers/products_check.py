@@ -205,6 +205,7 @@ if "check" in modes:
         check_token(1000, 1408, 2048, [1, 0, 255, 33, 0, 511, 7, 100], recipe)
         check_token(3000, 2048 + 16, 1008, [5, 1000, 300, 0, 1, 641, 700], recipe)
         check_token(2100, 384, 656, [64] * 31 + [1], recipe)
+        check_token(3000, 400, 1008, [1500, 0, 1101], recipe)  # many tokens an expert, and rows that straddle lines
         check_token(3000, 400, 1008, [5, 1000, 300, 0, 1, 641, 700], recipe, gaps=(16, 16))
         check_token(3000, 176, 1040, [5, 1000, 300, 0, 1, 641, 700], recipe, gaps=(112, 0))
         check_token(900, 1424, 1072, [5, 300, 0, 1, 141], recipe, gaps=(0, 80))
@@ -242,6 +243,7 @@ if "check" in modes:
         fine = ~ref.isnan()
         expect(bool((out.isnan() == ref.isnan()).all()) and rel(out[fine], ref[fine]) < 1e-5, f"mxfp8 special values, N = {N}, exponents under {above}: error {rel(out[fine], ref[fine]):.1e}, {int(ref.isnan().sum())} NaN")
     check_token(65536, 256, 512, [128] * 512, reps=1000 if "repeat" in modes else 30, configs=((0, 0),))
+    check_token(65536, 256, 528, [128] * 512, reps=1000 if "repeat" in modes else 30, configs=((0, 0),))  # rows that straddle lines
     check_token(65536, 256, 512, [128] * 512, "mx", reps=1000 if "repeat" in modes else 30, configs=((0, 0),))
     check_token(65664, 256, 512, [128, 256, 129] * 128, "blockwise", reps=1000 if "repeat" in modes else 30, configs=((0, 0),))
     check_wgrad(65536, 256, 256, [128] * 512, reps=1000 if "repeat" in modes else 30, configs=((0, 0),))

@@ -92,7 +92,8 @@ int main() {
         // K is no multiple of 64, so that blocks of rowwise products share tokens; these do not.
         if (recipe == rowwise || recipe == bf16) token(0, 0, 256308, 0, n);
         if (recipe == rowwise) token(1, 0, 192408, 0, n);
-        if (recipe == blockwise) token(0, 0, 0, 0, 32);  // a cluster of which one block has nothing to do
+        if (recipe == rowwise) token(0, 0, 1256308, 0, n);  // they do, as with many tokens an expert
+        if (recipe == blockwise) token(0, 0, 0, 0, 32);     // a cluster of which one block has nothing to do
         // mxfp8: a pass over the weights, or in wgrad over the activations, which are the smaller operand
         for (int output = 0; output < 2 && recipe == mx; ++output) {
             token(0, output, 0, 0, 32);

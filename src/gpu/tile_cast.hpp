@@ -355,10 +355,12 @@ protected:
         const Place me = place_of(t);
         u32* to = &stage_of(s, k)[me.column / 8 * staged][0].word[0];  // [columns][32 words of 4 rows]
         OCTET_UNROLL
-        for (int i = 0; i < staged; ++i) OCTET_UNROLL
-        for (int half = 0; half < 2; ++half)
-            t.store_shared(to + i * 32 + ((me.row / 4 + quads * half) ^ (me.column / 8 * quads)),
-                           words[first + i][half]);
+        for (int i = 0; i < staged; ++i) {
+            OCTET_UNROLL
+            for (int half = 0; half < 2; ++half)
+                t.store_shared(to + i * 32 + ((me.row / 4 + quads * half) ^ (me.column / 8 * quads)),
+                               words[first + i][half]);
+        }
     }
 
     template <int first, class Thread>

@@ -269,27 +269,30 @@ TEST(TileList, FillsTheLastRound) {
             EXPECT_EQ(columns, 3 * 256 + 2 * 224);
         }
     };
-    const ProductShape forward{ends, 1, rows, 128, 0, 512, 512, false, 1, 1, 8};
-    filled.operator()<Forward>(forward);
+    filled.operator()<Forward>({ends, 1, rows, 128, 0, 512, 512, false, 1, 1, 8});
     filled.operator()<Wgrad>({ends, 1, 300, 128, rows, 512, 512, false, 128, 128, 8});
     // Of two groups, where another tile of each row of tiles is more than the last round has room for, and where the
     // last round is cut.
     EXPECT_EQ(Forward::fill_last_round({two, 2, rows, 128, 0, 512, 512, false, 1, 1, 8}, 4).more_tiles, 0);
     EXPECT_EQ(Forward::fill_last_round({ends, 1, rows, 256, 0, 512, 512, false, 1, 1, 8}, 3).more_tiles, 0);
     EXPECT_EQ(Forward::fill_last_round({ends, 1, rows - 256, 128, 0, 512, 512, false, 1, 1, 8}, 4).more_tiles, 0);
-    // Rows that are nobody's: fewer than the host knows, down to none.
-    for (const int end : {0, 1, 33, 300, rows - 1, rows}) {
-        const std::int32_t fewer[] = {end};
-        ProductShape shape = Forward::fill_last_round(forward, 4);
-        shape.ends = fewer;
-        std::vector<int> seen(rows, 0);
-        for (int block = 0; block < 4; ++block)
-            for (const ProductTask& task : tasks_of<Forward>(shape, block, 4)) {
+    // Rows that are nobody's: fewer than the host knows, down to none. Three left tiles for eight blocks, so that tiles
+    // of a small group are not cut: none may be empty.
+    constexpr int fewer_rows = 15 * 256;
+    for (const int end : {0, 1, 33, 300, fewer_rows - 1, fewer_rows}) {
+        const std::int32_t owned[] = {end};
+        const ProductShape shape =
+            Forward::fill_last_round({owned, 1, fewer_rows, 384, 0, 512, 512, false, 1, 1, 8}, 8);
+        ASSERT_EQ(shape.more_tiles, 1);
+        std::vector<int> seen(fewer_rows, 0);
+        for (int block = 0; block < 8; ++block)
+            for (const ProductTask& task : tasks_of<Forward>(shape, block, 8)) {
                 EXPECT_GT(task.right_valid, 0);
                 for (int i = task.right_row; i < task.right_row + task.right_valid; ++i)
                     ++seen[static_cast<std::size_t>(i)];
             }
-        for (int i = 0; i < rows; ++i) ASSERT_EQ(seen[static_cast<std::size_t>(i)], i < end) << "row " << i;
+        for (int i = 0; i < fewer_rows; ++i)
+            ASSERT_EQ(seen[static_cast<std::size_t>(i)], i < end ? 3 : 0) << "row " << i;
     }
 }
 

@@ -38,4 +38,4 @@ def cached_cast(b, recipe):
 
 
 def cached_bytes():
-    return sum(tensor.numel() * tensor.element_size() for _, casts in _casts.values() for cast in casts.values() for tensor in cast)
+    return sum(tensor.untyped_storage().nbytes() for _, casts in _casts.values() for cast in casts.values() for tensor in cast)

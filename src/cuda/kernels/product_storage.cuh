@@ -55,8 +55,8 @@ struct ProductConfig {
     // Blockwise wgrad: scales on both sides, of which a lane needs two for its rows and one for each of its columns. So
     // each multiplying warpgroup has all 128 rows of half of the columns, in two turns: half as many to read.
     static constexpr bool columns_halved = accumulation == Accumulation::blocks && reduction != Reduction::along_k;
-    // Of two blocks: they multiply the same right rows with two tiles of the left, and each loads half of these for
-    // both.
+    // Two blocks of a cluster multiply the same right rows with a left tile each, and load half of the right rows for
+    // each other.
     static constexpr int cluster = cluster_;
     // Columns of the first warpgroup, of a tile of `width`.
     __host__ __device__ static constexpr int first_columns(int width) {

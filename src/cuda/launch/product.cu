@@ -88,7 +88,8 @@ void clear(const WeightGradientProduct& p, cudaStream_t stream) {
 bool on_hopper() { return launch_device().hopper_multiprocessors > 0; }
 
 bool aligned(const void* pointer) { return reinterpret_cast<std::uintptr_t>(pointer) % 16 == 0; }
-// Whether 128 bytes of a row lie in two lines of as many, which costs the copy engine as much as two rows.
+// Whether most rows' blocks of 128 bytes lie in two lines of as many, which costs the copy engine as much as two rows.
+// On multiples of 64 bytes every other row's do, and those are not waited for.
 bool straddles_lines(const void* rows, std::int64_t row_bytes) {
     return (reinterpret_cast<std::uintptr_t>(rows) | static_cast<std::uintptr_t>(row_bytes)) % 64 != 0;
 }
