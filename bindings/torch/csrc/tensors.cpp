@@ -43,6 +43,12 @@ Extents extents_of(const char* what, const Tensor& tensor) {
     const auto shape = tensor.sizes(), strides = tensor.strides();
     std::copy(shape.begin(), shape.end(), extents.shape.begin());
     std::copy(strides.begin(), strides.end(), extents.strides.begin());
+    // Strides of no elements mean nothing, and torch leaves them as they come: the gradient of a sum has zeros.
+    if (tensor.numel() == 0) {
+        std::int64_t step = 1;
+        for (std::size_t axis = shape.size(); axis-- > 0; step *= std::max<std::int64_t>(extents.shape[axis], 1))
+            extents.strides[axis] = step;
+    }
     return extents;
 }
 

@@ -2,7 +2,7 @@
 import torch
 
 from ._registration import experts_gradients, save_experts
-from .product import below_autograd, grouped_mm, local, once_differentiable
+from .product import below_autograd, grouped_mm, local, once_differentiable, refuse_tangents
 
 _experts = torch.ops.octet.experts.default
 
@@ -47,6 +47,7 @@ def run_experts(x, gate_up, down, offs, recipe, weights=None, order=None, addend
         return _by_products(x, gate_up, down, offs, recipe, weights, order, addend)
     order = (None, None, 1) if order is None else order
     inputs = [t for t in (x, gate_up, down, weights, addend) if t is not None]
+    refuse_tangents(*inputs)
     keep = torch.is_grad_enabled() and any(t.requires_grad for t in inputs)
     if keep and not torch.compiler.is_compiling():
         return _Experts.apply(x, gate_up, down, weights, addend, offs, recipe, order)

@@ -1,4 +1,6 @@
 """octet.GroupedExperts and octet.MoE: a Mixture-of-Experts layer whose products are Octet's, from the router to the sum."""
+import functools
+
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -7,17 +9,13 @@ from .experts import expert_order, run_experts
 from .product import check_recipe
 
 
-def _stack_gate_and_up(axis):
+def _stack_gate_and_up(axis, module, state, prefix, *_):
     """A hook for load_state_dict: gate and up under torchtitan's names (w1 and w3, and w2 for down) become one parameter."""
-
-    def hook(module, state, prefix, *_):
-        for suffix in ("", ".weight"):
-            names = [f"{prefix}{name}{suffix}" for name in ("w1", "w3", "w2")]
-            if all(name in state for name in names):
-                gate, up, down = (state.pop(name) for name in names)
-                state[f"{prefix}gate_up{suffix}"], state[f"{prefix}down{suffix}"] = torch.cat([gate, up], dim=axis), down
-
-    return hook
+    for suffix in ("", ".weight"):
+        names = [f"{prefix}{name}{suffix}" for name in ("w1", "w3", "w2")]
+        if all(name in state for name in names):
+            gate, up, down = (state.pop(name) for name in names)
+            state[f"{prefix}gate_up{suffix}"], state[f"{prefix}down{suffix}"] = torch.cat([gate, up], dim=axis), down
 
 
 class GroupedExperts(nn.Module):
@@ -34,7 +32,7 @@ class GroupedExperts(nn.Module):
         parameter = lambda *shape: nn.Parameter(torch.empty(*shape, device=device, dtype=dtype))  # noqa: E731
         self.gate_up = parameter(num_experts, 2 * hidden_dim, dim)
         self.down = parameter(num_experts, dim, hidden_dim)
-        self.register_load_state_dict_pre_hook(_stack_gate_and_up(1))
+        self.register_load_state_dict_pre_hook(functools.partial(_stack_gate_and_up, 1))  # not a lambda: modules are pickled
         self.reset_parameters()
 
     def reset_parameters(self, std=0.02):
@@ -56,7 +54,7 @@ class SharedExperts(nn.Module):
         super().__init__()
         self.gate_up = nn.Linear(dim, 2 * hidden_dim, bias=False, device=device, dtype=dtype)
         self.down = nn.Linear(hidden_dim, dim, bias=False, device=device, dtype=dtype)
-        self.register_load_state_dict_pre_hook(_stack_gate_and_up(0))
+        self.register_load_state_dict_pre_hook(functools.partial(_stack_gate_and_up, 0))
 
     def forward(self, x):
         return self.down(torch.ops.octet.swiglu(self.gate_up(x)))

@@ -3,6 +3,7 @@ import functools
 import weakref
 
 import torch
+from torch.autograd import forward_ad
 
 from ._registration import FORMAT_NAMES, dual_gradients, format_name, wgrad_in_8_bits
 from .weights import cached_cast
@@ -32,8 +33,9 @@ def check_recipe(recipe):
 
 
 def _offsets(offs):
-    if offs is None:
-        raise ValueError("no offs were given; expected the cumulative end of every group, int32 on the tensors' device")
+    if not isinstance(offs, torch.Tensor) or offs.dtype not in (torch.int32, torch.int64):
+        given = "no offs" if offs is None else f"offs of {getattr(offs, 'dtype', type(offs).__name__)}"
+        raise ValueError(f"{given} were given; expected the cumulative end of every group, int32 on the tensors' device")
     return offs if offs.dtype == torch.int32 else offs.to(torch.int32)
 
 
@@ -44,9 +46,26 @@ _keeps_8_bits = functools.cache(wgrad_in_8_bits)
 
 
 def once_differentiable(backward):
-    """torch's own, but for nothing where no gradient of the gradient is asked for."""
-    checked = torch.autograd.function.once_differentiable(backward)
-    return lambda ctx, *dys: (checked if torch.is_grad_enabled() else backward)(ctx, *dys)
+    """torch's own, but for nothing where no gradient of the gradient is asked for; and where one is, it is refused even if dy is a
+    constant: dA depends on W all the same, and torch would take it for one too."""
+
+    def checked(ctx, *dys):
+        if not torch.is_grad_enabled():
+            return backward(ctx, *dys)
+        with torch.no_grad():
+            gradients = backward(ctx, *dys)
+        refuse = torch._C._functions.DelayedError(b"octet's products are differentiable once; a gradient of their gradient was asked "
+                                                  b"for", len(gradients))
+        return refuse(*(g if g is None else g.detach().requires_grad_() for g in gradients))
+
+    return checked
+
+
+def refuse_tangents(*tensors):
+    """Forward-mode derivatives: the operators have none, and torch would take theirs for zero."""
+    if forward_ad._current_level >= 0 and any(t is not None and forward_ad.unpack_dual(t).tangent is not None for t in tensors):
+        raise NotImplementedError("octet's products have gradients (backward) and no forward-mode derivatives; a tensor with a tangent "
+                                  "was given (torch.func.jvp, torch.autograd.forward_ad)")
 
 
 class _GroupedMM(torch.autograd.Function):
@@ -179,6 +198,7 @@ def grouped_mm(A, W, offs=None, recipe="fp8_rowwise", *, bias=None, out_dtype=No
     if A.dim() != 2 or W.dim() != 3:
         raise ValueError(f"A of shape {tuple(A.shape)} and W of shape {tuple(W.shape)} were given; expected [M, K] and [E, K, N]")
     offs = _offsets(offs)
+    refuse_tangents(A, W)
     keep = torch.is_grad_enabled() and (A.requires_grad or W.requires_grad)
     out = format_name(A.dtype if out_dtype is None else out_dtype)
     compiling = torch.compiler.is_compiling()
@@ -205,6 +225,7 @@ def grouped_mm_dual(A, W0, W1, offs, recipe="fp8_rowwise", *, out_dtype=None):
     check_recipe(recipe)
     A, W0, W1 = local(A), local(W0), local(W1)
     offs = _offsets(offs)
+    refuse_tangents(A, W0, W1)
     keep = torch.is_grad_enabled() and (A.requires_grad or W0.requires_grad or W1.requires_grad)
     out = format_name(A.dtype if out_dtype is None else out_dtype)
     if keep and not torch.compiler.is_compiling():

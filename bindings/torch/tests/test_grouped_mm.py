@@ -130,9 +130,10 @@ def test_two_weights_in_bf16(device):
 
 def test_no_tokens(device, recipe):
     a, w, b, offs, dy = tensors(device, torch.bfloat16, True, 0, K, N, [0, 0])
-    y = octet.grouped_mm(a, b, offs, recipe)
-    y.backward(dy)
-    assert y.shape == (0, N) and a.grad.shape == (0, K) and not w.grad.any()
+    for loss in (lambda y: y.backward(dy), lambda y: y.sum().backward()):  # the second sends back strides of 0
+        y = octet.grouped_mm(a, b, offs, recipe)
+        loss(y)
+        assert y.shape == (0, N) and a.grad.shape == (0, K) and not w.grad.any()
 
 
 def test_out_dtype_bias_and_int64_offsets(device):
@@ -173,9 +174,13 @@ def test_what_cannot_be_is_said_in_backward(device):
         w.mul_(2)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         y.backward(dy)
-    (da,) = torch.autograd.grad(octet.grouped_mm(a, b, ends).square().sum(), a, create_graph=True)
-    with pytest.raises(RuntimeError, match="once_differentiable"):
-        da.sum().backward()
+    for loss in (torch.Tensor.square, torch.Tensor.float):  # of the second, dy is a constant; dA is not
+        (da,) = torch.autograd.grad(loss(octet.grouped_mm(a, b, ends)).sum(), a, create_graph=True)
+        with pytest.raises(RuntimeError, match="differentiable once"):
+            da.sum().backward()
+    for product in (octet.grouped_mm, lambda *args: octet.grouped_mm_dual(args[0], args[1], *args[1:])):
+        with pytest.raises(NotImplementedError, match="no forward-mode derivatives"):
+            torch.func.jvp(lambda t: product(t, b.detach(), ends), (a.detach(),), (dy[:, :1].expand(M, K),))
 
 
 def test_tokens_of_a_wider_tensor(device):
@@ -423,6 +428,9 @@ def test_errors_have_octets_text(device):
         octet.grouped_mm(a.half(), b, ends, out_dtype=torch.bfloat16)
     with pytest.raises(ValueError, match="no offs were given"):
         octet.grouped_mm(a, b)
+    for offs, given in ((ends.float(), "torch.float32"), (ends.bool(), "torch.bool"), (ENDS, "list")):
+        with pytest.raises(ValueError, match=f"offs of {given} were given; expected the cumulative end"):
+            octet.grouped_mm(a, b, offs)
     with pytest.raises(RuntimeError, match="start on multiples of 100, expected a positive multiple of 32"):
         octet.quantize_columns(a, ends, 100, scaling="mx")
     if device.type == "cpu":

@@ -207,6 +207,20 @@ def test_a_converted_model_is_copied_and_saved_as_it_is(family):
         assert not torch.equal(other(x), expected) and torch.equal(model(x), expected)
 
 
+def test_a_layer_is_copied_and_saved_as_it_is():
+    moe, x = octet.MoE(64, 96, 4, 2, shared_dim=32), torch.randn(50, 64)
+    file = io.BytesIO()
+    torch.save(moe, file)
+    file.seek(0)
+    for other in (copy.deepcopy(moe), torch.load(file, weights_only=False)):
+        assert torch.equal(other(x), moe(x))
+        titan = {k.replace("gate_up", "w1"): v[..., : v.shape[-2] // 2, :] for k, v in moe.state_dict().items() if "gate_up" in k}
+        titan |= {k.replace("gate_up", "w3"): v[..., v.shape[-2] // 2 :, :] for k, v in moe.state_dict().items() if "gate_up" in k}
+        titan |= {k.replace("down", "w2"): v for k, v in moe.state_dict().items() if "gate_up" not in k}
+        other.load_state_dict(titan)
+        assert torch.equal(other(x), moe(x))
+
+
 @pytest.mark.parametrize("cache_weights", [False, True])
 def test_checkpointing_gives_the_same_gradients(cache_weights):
     moe = octet.MoE(64, 96, 4, 2, cache_weights=cache_weights)
