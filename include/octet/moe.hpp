@@ -64,6 +64,7 @@ struct Routing {
 class Router {
 public:
     explicit Router(const RouterOptions& options);
+    static void check(const RouterOptions& options);  // throws Error(invalid_argument)
     const RouterOptions& options() const { return options_; }
 
     const Routing& route(ConstTensorView logits, const float* bias, const Execution& on = {});

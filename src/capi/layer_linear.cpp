@@ -6,6 +6,19 @@
 using namespace octet;
 using namespace octet::capi;
 
+namespace {
+
+// An output that may be left out, by a NULL handle alone: a view of nothing would look like one.
+TensorView optional_output(const octet_tensor* tensor, const char* what) {
+    if (tensor == nullptr) return {};
+    const TensorView& view = checked(tensor, what).view;
+    require(!view.null() || view.extents.elements() == 0, what, " of shape ", to_string(view.extents),
+            " has a null data pointer; pass a NULL handle to leave it out");
+    return view;
+}
+
+}  // namespace
+
 extern "C" {
 
 octet_status octet_grouped_linear_create(int64_t experts, int64_t out_features, int64_t in_features,
@@ -47,8 +60,7 @@ octet_status octet_grouped_linear_backward(octet_grouped_linear* linear, const o
                                            int32_t accumulate, const octet_execution* on) {
     return guarded(__func__, [&] {
         auto& self = checked(linear, "linear");
-        const TensorView da_view = da == nullptr ? TensorView{} : checked(da, "da").view;
-        const TensorView dw_view = dw == nullptr ? TensorView{} : checked(dw, "dw").view;
+        const TensorView da_view = optional_output(da, "da"), dw_view = optional_output(dw, "dw");
         self.linear.backward(checked(dy, "dy").view, checked(groups, "groups").groups, self.kept, da_view, dw_view,
                              accumulate != 0 ? Update::add : Update::overwrite, self.workspace, execution_of(on));
     });

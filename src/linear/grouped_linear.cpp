@@ -4,6 +4,7 @@
 #include "linear/stopwatch.hpp"
 #include "octet/error.hpp"
 #include "octet/linear.hpp"
+#include "ops/check.hpp"
 
 namespace octet {
 
@@ -79,8 +80,7 @@ QuantizeOptions GroupedLinear::options_for(Format format) const {
 void GroupedLinear::check_activation(const char* what, const ConstTensorView& x, std::int64_t features) const {
     require(x.rank() == 2 && x.size(1) == features, what, " has shape ", to_string(x.extents),
             " and the layer's weights are ", to_string(weights_.extents), "; expected [tokens, ", features, "]");
-    require(x.format == Format::bf16 || x.format == Format::f32, what, " has format ", name(x.format),
-            ", expected bf16 or f32");
+    check::dense(what, x, {Format::bf16, Format::f32}, {x.size(0), features});
 }
 
 namespace {
@@ -141,6 +141,9 @@ void GroupedLinear::forward(ConstTensorView a, Groups groups, TensorView y, Line
     require(y.rank() == 2 && y.size(0) == a.size(0) && y.size(1) == shape_.out_features, "y has shape ",
             to_string(y.extents), " for a of shape ", to_string(a.extents), " and weights of shape ",
             to_string(weights_.extents), "; expected [", a.size(0), ", ", shape_.out_features, "]");
+    check::dense("y", y, {Format::bf16, Format::f32}, {a.size(0), shape_.out_features});
+    check::same_device("a", a.device, "y", y.device);
+    check::disjoint({{"a", a}, {"w", weights_}, check::offsets(groups)}, {{"y", y}});
     if (kept != nullptr) kept->forget();
     const std::int64_t tokens = a.size(0);
 
@@ -155,6 +158,7 @@ void GroupedLinear::forward(ConstTensorView a, Groups groups, TensorView y, Line
     if (halves.activations || !cast_rows) cast_on.later = &later;  // without rows nothing is for this product
     if (halves.weights == Beside::forward) weights_on.later = &later;
     const bool along_n_before = along_n_cached_;
+    bool along_n_after = along_n_before;
     Operand left(a), right(weights_);
     const bool cast_columns = kept != nullptr && wgrad_in_8_bits();
     if (cast_rows || cast_columns) {
@@ -164,6 +168,8 @@ void GroupedLinear::forward(ConstTensorView a, Groups groups, TensorView y, Line
             const bool along_n = now.dgrad == ProductPrecision::fp8 && !along_n_cached_;
             cache_weights(!along_k_cached_, along_n,
                           weights_on.later != nullptr ? workspace.weight_scratch : workspace.scratch, weights_on);
+            along_n_after = along_n_cached_;
+            if (weights_on.later != nullptr) along_n_cached_ = along_n_before;  // until its second half is made
             rows = workspace.activation_rows.reshape_rows(options, tokens, shape_.in_features, a.device);
             left = workspace.activation_rows.operand();
             right = along_k_.operand();
@@ -178,16 +184,12 @@ void GroupedLinear::forward(ConstTensorView a, Groups groups, TensorView y, Line
         ++report_.activation_casts;
     }
     const ProductOptions options{Update::overwrite, recipe_.accumulation};
-    try {
-        timed(report_.product_seconds, [&] {
-            grouped_forward(left, right, groups, y, options,
-                            with_workspace(on, workspace.scratch, a.device, product_workspace_bytes(left, right)));
-        });
-        later.run(on.stream);
-    } catch (...) {
-        along_n_cached_ = along_n_before;  // the second half of the weights' cast was not made
-        throw;
-    }
+    timed(report_.product_seconds, [&] {
+        grouped_forward(left, right, groups, y, options,
+                        with_workspace(on, workspace.scratch, a.device, product_workspace_bytes(left, right)));
+    });
+    later.run(on.stream);
+    along_n_cached_ = along_n_after;
 
     if (kept == nullptr) return;
     kept->tokens_ = tokens;
@@ -213,6 +215,19 @@ void GroupedLinear::backward(ConstTensorView dy, Groups groups, const LinearKept
     const bool wants_da = !da.null(), wants_dw = !dw.null();
     if (!wants_da && !wants_dw) return;
     const std::int64_t tokens = dy.size(0);
+    // Of both outputs, before the first is written.
+    if (wants_da) {
+        check::dense("da", da, {Format::bf16, Format::f32}, {tokens, shape_.in_features});
+        check::same_device("dy", dy.device, "da", da.device);
+    }
+    if (wants_dw) {
+        check::dense("dw", dw, {Format::bf16, Format::f32}, {shape_.experts, shape_.out_features, shape_.in_features});
+        check::same_device("dy", dy.device, "dw", dw.device);
+        require(update == Update::overwrite || dw.format == Format::f32, "dw is ", name(dw.format),
+                ", and gradients that are summed over many steps would be rounded at each; expected f32");
+    }
+    check::disjoint({{"dy", dy}, {"w", weights_}, {"the a of forward", kept.borrowed_}, check::offsets(groups)},
+                    {{"da", da}, {"dw", dw}});
     const std::int64_t alignment = recipe_.quantizes() ? token_alignment(recipe_.scaling(), dy.device) : 1;
 
     const StepChoice now = choice(tokens, dy.format);

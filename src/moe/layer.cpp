@@ -1,17 +1,22 @@
+#include <cmath>
 #include <cstring>
 #include <limits>
 
 #include "linear/stopwatch.hpp"
 #include "octet/error.hpp"
 #include "octet/moe.hpp"
+#include "ops/check.hpp"
 
 namespace octet {
 namespace {
 
 const MoeOptions& checked(const MoeOptions& options) {
-    require(options.hidden >= 1 && options.expert_hidden >= 1 && options.shared_hidden >= 0, "a layer of hidden ",
-            options.hidden, ", expert hidden ", options.expert_hidden, " and shared hidden ", options.shared_hidden,
-            " was asked for; expected at least 1, at least 1, and 0 or more");
+    constexpr std::int64_t most = std::int64_t{1} << 30;  // gate and up together are counted in 32 bits
+    const auto within = [](std::int64_t value, std::int64_t least) { return value >= least && value <= most; };
+    require(within(options.hidden, 1) && within(options.expert_hidden, 1) && within(options.shared_hidden, 0),
+            "a layer of hidden ", options.hidden, ", expert hidden ", options.expert_hidden, " and shared hidden ",
+            options.shared_hidden, " was asked for; expected at least 1, at least 1, and 0 or more, none above ", most);
+    Router::check(options.router);
     require(options.activations == Format::bf16 || options.activations == Format::f32, "activations of format ",
             name(options.activations), " were asked for, expected bf16 or f32");
     return options;
@@ -75,6 +80,8 @@ void MoeLayer::check_tokens(const char* what, const ConstTensorView& x) const {
     require(x.rank() == 2 && x.size(1) == options_.hidden && x.format == options_.activations, what, " has shape ",
             to_string(x.extents), " and format ", name(x.format), "; the layer takes [tokens, ", options_.hidden, "] ",
             name(options_.activations));
+    check::dense(what, x, {options_.activations}, {x.size(0), options_.hidden});
+    check::same_device("the layer", {}, what, x.device);
     require(x.size(0) <= std::numeric_limits<std::int32_t>::max() / options_.router.top_k, what, " has ", x.size(0),
             " tokens; with top_k ", options_.router.top_k, " that is more rows than 32 bits can count");
 }
@@ -91,7 +98,8 @@ void MoeLayer::forward(ConstTensorView x, TensorView y, MoeKept* kept, MoeWorksp
     check_tokens("x", x);
     check_tokens("y", y);
     require(x.size(0) == y.size(0), "x has ", x.size(0), " tokens and y has ", y.size(0));
-    if (kept != nullptr) kept->x = {};  // nothing is kept until all of it is
+    check::disjoint({{"x", x}}, {{"y", y}});  // backward reads x again
+    if (kept != nullptr) kept->x = {};        // nothing is kept until all of it is
     const auto token_end = static_cast<std::int32_t>(x.size(0));
     Router& router = kept != nullptr ? kept->router : inference_router_;
     timed(report_.router_seconds, [&] { route(x, router, token_end, workspace, on); });
@@ -132,6 +140,7 @@ void MoeLayer::backward(ConstTensorView dy, MoeKept& kept, TensorView dx, float 
     require(kept.x.rank() == 2, "backward was called with nothing kept; call forward with it first");
     require(kept.x.size(0) == dy.size(0) && dx.size(0) == dy.size(0), "forward kept ", kept.x.size(0),
             " tokens; backward was given dy of ", dy.size(0), " and dx of ", dx.size(0));
+    require(std::isfinite(auxiliary_scale), "auxiliary_scale is ", auxiliary_scale, ", expected a finite number");
     const Routing& routing = kept.router.routing();
     const Extents row_shape{routing.rows(), options_.hidden}, token_shape{dy.size(0), options_.hidden};
 

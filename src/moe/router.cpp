@@ -57,10 +57,21 @@ RouterBalance parse_router_balance(std::string_view text) {
     return parse_in<RouterBalance>(balances, "router balance", text);
 }
 
+void Router::check(const RouterOptions& options) {
+    constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max();
+    require(options.experts >= 1 && options.experts <= most && options.top_k >= 1 && options.top_k <= options.experts,
+            "a router of ", options.experts, " experts and top_k ", options.top_k,
+            " was asked for; expected at least 1 of each, at most ", most, " experts, and top_k at most the experts");
+    require(std::isfinite(options.scaling) && options.scaling > 0, "a router's scaling is ", options.scaling,
+            ", expected a positive number");
+    require(std::isfinite(options.balance_rate) && options.balance_rate >= 0, "a router's balance_rate is ",
+            options.balance_rate, ", expected 0 or a positive number");
+    require(std::isfinite(options.auxiliary_loss) && options.auxiliary_loss >= 0, "a router's auxiliary_loss is ",
+            options.auxiliary_loss, ", expected 0 or a positive number");
+}
+
 Router::Router(const RouterOptions& options) : options_(options) {
-    require(options.experts >= 1 && options.top_k >= 1 && options.top_k <= options.experts, "a router of ",
-            options.experts, " experts and top_k ", options.top_k,
-            " was asked for; expected at least 1 of each, and top_k at most the experts");
+    check(options);
     ends_.resize(static_cast<std::size_t>(options.experts));
 }
 

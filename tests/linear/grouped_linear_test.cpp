@@ -247,8 +247,8 @@ TEST(GroupedLinear, ArrangementsOfCastsGiveTheSameBits) {
     }
 }
 
-// A product that is refused comes between the two halves of a cast: the second half counts as not made.
-TEST(GroupedLinear, ARefusedProductLeavesNoHalfCastWeightsBehind) {
+// A cast of tokens that is refused comes between the two halves of the weights': the second half counts as not made.
+TEST(GroupedLinear, ARefusedCastLeavesNoHalfCastWeightsBehind) {
     Random random(32);
     Step step = make_step({3, 64, 96}, 70, {30, 30, 66}, Format::bf16, random);
     GroupedLinear plain(step.shape, Recipe::of(RecipeKind::fp8_rowwise));
@@ -259,8 +259,7 @@ TEST(GroupedLinear, ARefusedProductLeavesNoHalfCastWeightsBehind) {
     layer.bind_weights(step.w);
     LinearKept kept;
     LinearWorkspace workspace;
-    Tensor no_output = make_poisoned(Format::e4m3, step.y.extents());
-    EXPECT_THROW(layer.forward(step.a, step.groups(), no_output, &kept, workspace), Error);
+    EXPECT_THROW(layer.forward(step.a, groups_of({30, 30, 71}), step.y, &kept, workspace), Error);
     EXPECT_EQ(layer.report().weight_casts, 1);
     layer.forward(step.a, step.groups(), step.y, &kept, workspace);
     EXPECT_EQ(layer.report().weight_casts, 2);  // along N again
@@ -377,6 +376,38 @@ TEST(GroupedLinear, RefusesWhatDoesNotFitNamingBothSidesAndWritesNothing) {
     const std::string changed = message_of(
         [&] { layer.backward(step.dy, step.groups(), kept, step.da, step.dw, Update::overwrite, workspace); });
     EXPECT_NE(changed.find("weights changed"), std::string::npos) << changed;
+}
+
+// An output that does not fit is refused before the other is written, and one that would destroy what is read too.
+TEST(GroupedLinear, ChecksEveryOutputBeforeWritingOne) {
+    Random random(33);
+    for (const char* recipe : {"bf16", "fp8_rowwise"}) {
+        SCOPED_TRACE(recipe);
+        Step step = make_step({2, 24, 24}, 40, {15, 40}, Format::f32, random);
+        GroupedLinear layer(step.shape, parse_recipe(recipe));
+        layer.bind_weights(step.w);
+        LinearKept kept;
+        LinearWorkspace workspace;
+        const auto has = [](const std::string& message, const char* part) {
+            EXPECT_NE(message.find(part), std::string::npos) << message << "; expected " << part;
+        };
+        has(message_of([&] { layer.forward(step.a, step.groups(), step.a, &kept, workspace); }), "share memory");
+        layer.forward(step.a, step.groups(), step.y, &kept, workspace);
+        const auto backward = [&](const TensorView& da, const TensorView& dw, Update update) {
+            return message_of([&] { layer.backward(step.dy, step.groups(), kept, da, dw, update, workspace); });
+        };
+        Tensor half = make_poisoned(Format::bf16, step.dw.extents()), flat = make_poisoned(Format::f32, {2 * 24 * 24});
+        TensorView crooked = step.dw.view();
+        crooked.data = static_cast<char*>(crooked.data) + 1;
+        has(backward(step.da, flat, Update::overwrite), "dw has shape");
+        has(backward(step.da, crooked, Update::overwrite), "dw lies at an address");
+        has(backward(step.da, half, Update::add), "dw is bf16");
+        has(backward(step.da, step.w, Update::overwrite), "dw and w share memory");
+        has(backward({step.dw.view().data, Format::f32, step.da.extents()}, step.dw, Update::overwrite),
+            "dw and da share memory");
+        for (const Tensor* tensor : {&step.da, &step.dw, &half, &flat})
+            for (std::size_t i = 0; i < tensor->bytes(); ++i) ASSERT_EQ(tensor->as<std::uint8_t>()[i], 0xA5);
+    }
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <limits>
 #include <string>
 
 #include "core/refusal.hpp"
@@ -296,6 +297,44 @@ TEST(MoeLayer, RefusesWhatDoesNotFitNamingBothSides) {
     MoeOptions bad = small_options();
     bad.router.top_k = 9;
     has(message_of([&] { MoeLayer refused(bad); }), "top_k 9");
+    bad = small_options();
+    bad.router.experts = -1;
+    has(message_of([&] { MoeLayer refused(bad); }), "-1 experts");
+    bad = small_options();
+    bad.expert_hidden = std::int64_t{1} << 62;
+    has(message_of([&] { MoeLayer refused(bad); }), "expert hidden 4611686018427387904");
+}
+
+// What is refused leaves gradients, balance and what forward kept as they were.
+TEST(MoeLayer, ChecksItsTensorsBeforeItChangesAnything) {
+    Random random(70);
+    MoeOptions options = small_options();
+    options.router.balance = RouterBalance::bias;
+    MoeLayer layer(options);
+    fill_parameters(layer, random, 0.3f);
+    layer.zero_gradients();
+    MoeKept kept(layer.options());
+    MoeWorkspace workspace;
+    const Tensor dy = make_normal(Format::f32, {3, 6}, random);
+    Tensor x = make_normal(Format::f32, {3, 6}, random), y = make_poisoned(Format::f32, {3, 6});
+    const auto has = [](const std::string& message, const char* part) {
+        EXPECT_NE(message.find(part), std::string::npos) << message << "; expected " << part;
+    };
+    TensorView crooked = y.view(), nothing = y.view();
+    crooked.data = static_cast<char*>(crooked.data) + 1;
+    nothing.data = nullptr;
+    has(message_of([&] { layer.forward(x, crooked, &kept, workspace); }), "y lies at an address");
+    has(message_of([&] { layer.forward(x, x, &kept, workspace); }), "y and x share memory");
+    layer.update_balance();
+    for (const float bias : layer.balance_bias()) EXPECT_EQ(bias, 0.0f);
+    layer.forward(x, y, &kept, workspace);
+    has(message_of([&] { layer.forward(x, nothing, &kept, workspace); }), "y of shape [3, 6] has a null data pointer");
+    has(message_of([&] { layer.backward(dy, kept, nothing, 1.0f, workspace); }), "dx of shape [3, 6]");
+    const float nan = std::numeric_limits<float>::quiet_NaN();
+    has(message_of([&] { layer.backward(dy, kept, y, nan, workspace); }), "auxiliary_scale is nan");
+    for (const Parameter& parameter : layer.parameters())
+        for (const double value : doubles_of(parameter.gradient)) ASSERT_EQ(value, 0.0);
+    layer.backward(dy, kept, y, 1.0f, workspace);
 }
 
 }  // namespace

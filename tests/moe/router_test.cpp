@@ -138,6 +138,10 @@ TEST(Router, GathersAndSumsWhatItPermuted) {
 TEST(Router, RefusesWhatItCannotRoute) {
     EXPECT_THROW(Router({.experts = 4, .top_k = 5}), Error);
     EXPECT_THROW(Router({.experts = 0, .top_k = 0}), Error);
+    EXPECT_THROW(Router({.experts = 4, .top_k = 2, .scaling = nan}), Error);
+    EXPECT_THROW(Router({.experts = 4, .top_k = 2, .scaling = 0}), Error);
+    EXPECT_THROW(Router({.experts = 4, .top_k = 2, .balance_rate = nan}), Error);
+    EXPECT_THROW(Router({.experts = 4, .top_k = 2, .auxiliary_loss = -1}), Error);
     Router router({.experts = 4, .top_k = 2});
     EXPECT_THROW(router.route(logits_of({{1, 2, 3}}), nullptr), Error);
 }
