@@ -34,7 +34,8 @@ void check(const ModelConfig& c) {
     at_least("model.head_dim", c.head_dim, 2);
     require(c.head_dim % 2 == 0, "model.head_dim is ", c.head_dim,
             ", expected an even number: rotary positions turn pairs of features");
-    at_least("model.heads * head_dim", c.query_features() + 2 * c.kv_features(), 1);
+    at_least("model.heads * head_dim", c.query_features(), 1);
+    at_least("model.(heads + 2 kv_heads) * head_dim", c.query_features() + 2 * c.kv_features(), 1);
     at_least("model.sequence_length", c.sequence_length, 1);
     positive("model.rope_theta", c.rope_theta);
     positive("model.norm_eps", c.norm_eps);
@@ -50,10 +51,12 @@ void check(const ModelConfig& c) {
         require(c.experts_per_token <= c.experts, "experts.per_token is ", c.experts_per_token,
                 ", expected at most experts.count, which is ", c.experts);
         at_least("experts.intermediate", c.expert_intermediate, 1);
+        at_least("experts.shared * intermediate", c.shared_experts * c.expert_intermediate, 0);
     }
     positive("router.scaling", c.router_scaling);
     not_negative("router.balance_rate", c.router_balance_rate);
     not_negative("router.auxiliary_loss", c.router_auxiliary_loss);
+    count(c);
 }
 
 void check(const TrainingConfig& c) {
@@ -79,33 +82,33 @@ ModelConfig with_layers(ModelConfig config, std::int64_t layers) {
 }
 
 ModelCounts count(const ModelConfig& c) {
+    // In doubles, which are exact for every model there can be and which no product of its numbers overflows.
+    const auto real = [](std::int64_t value) { return static_cast<double>(value); };
+    const double hidden = real(c.hidden), experts = real(c.experts), shared = real(c.shared_experts);
+    const double dense_layers = real(c.dense_layers), moe_layers = real(c.layers - c.dense_layers);
+    const double embedding = real(c.vocabulary) * hidden;  // and the head
+    const double attention = 2 * hidden * real(c.query_features() + c.kv_features()), norms = 2 * hidden;
+    const double dense = 3 * hidden * real(c.dense_intermediate), router = experts * hidden;
+    const double one_expert = 3 * hidden * real(c.expert_intermediate);
+    const double in_experts = moe_layers * (experts + shared) * one_expert;
+    // What one token is multiplied with in all layers.
+    const double met = real(c.layers) * attention + dense_layers * dense +
+                       moe_layers * (router + (real(c.experts_per_token) + shared) * one_expert);
+    const double in_norms = real(c.layers) * norms + hidden;
+    const double parameters = (c.tied_head ? 1 : 2) * embedding + real(c.layers) * attention + dense_layers * dense +
+                              moe_layers * router + in_experts + in_norms;
+    constexpr double most_parameters = 1e15;
+    require(parameters <= most_parameters, "the model has ", parameters, " parameters, expected at most ",
+            most_parameters, "; look at its vocabulary, layers, hidden, experts and intermediate");
     ModelCounts n;
-    const std::int64_t attention = c.hidden * (2 * c.query_features() + 2 * c.kv_features());
-    const std::int64_t one_expert = 3 * c.hidden * c.expert_intermediate;
-    const std::int64_t embedding = c.vocabulary * c.hidden;
-    std::int64_t products = c.vocabulary * c.hidden;  // weights that one token is multiplied with: first the head
-    n.parameters = embedding + (c.tied_head ? 0 : embedding) + c.hidden;
-    n.active_parameters = c.hidden + products + c.hidden;  // a row, the head, the last norm
-    if (c.tied_head) n.active_parameters -= c.hidden;      // the row is the head's
-    for (std::int64_t layer = 0; layer < c.layers; ++layer) {
-        std::int64_t all = attention + 2 * c.hidden, active = all;
-        if (c.dense_layer(layer)) {
-            all += 3 * c.hidden * c.dense_intermediate;
-            active = all;
-        } else {
-            const std::int64_t router = c.experts * c.hidden;
-            all += router + (c.experts + c.shared_experts) * one_expert;
-            active += router + (c.experts_per_token + c.shared_experts) * one_expert;
-            n.expert_parameters += (c.experts + c.shared_experts) * one_expert;
-        }
-        n.parameters += all;
-        n.active_parameters += active;
-        products += active - 2 * c.hidden;
-    }
+    n.parameters = static_cast<std::int64_t>(parameters);
+    // Of the embedding a row, which is one of the head's where they are tied.
+    n.active_parameters = static_cast<std::int64_t>((c.tied_head ? 0 : hidden) + embedding + met + in_norms);
+    n.expert_parameters = static_cast<std::int64_t>(in_experts);
     // Scores and mixing: 2 products of head_dim a query and key; a query sees half the sequence on average.
-    const double seen = 0.5 * static_cast<double>(c.sequence_length + 1);
-    const double attending = 4.0 * static_cast<double>(c.layers * c.query_features()) * seen;
-    n.forward_flops_per_token = 2.0 * static_cast<double>(products) + attending;
+    const double seen = 0.5 * real(c.sequence_length + 1);
+    const double attending = 4.0 * real(c.layers) * real(c.query_features()) * seen;
+    n.forward_flops_per_token = 2.0 * (embedding + met) + attending;
     n.training_flops_per_token = 3.0 * n.forward_flops_per_token;
     n.weight_bytes = 4 * n.parameters;
     n.gradient_bytes = 4 * n.parameters;

@@ -104,5 +104,15 @@ TEST(Config, CountsDeepSeekMoe16b) {
     EXPECT_THROW(with_layers(model, 29), Error);
 }
 
+TEST(Config, RefusesMoreThan64BitsCanCount) {
+    std::string text = with("layers = 3", "layers = 2147483647");
+    expect_error(text.replace(text.find("hidden = 32"), 11, "hidden = 2147483640\nhead_dim = 8"),
+                 {"parameters, expected at most"});
+    text = with("heads = 4", "heads = 2147483647\nhead_dim = 2147483646");
+    expect_error(text, {"model.heads * head_dim is 4611686011984936962"});
+    expect_error(with("intermediate = 24", "intermediate = 2147483647\nshared = 2147483647"),
+                 {"experts.shared * intermediate"});
+}
+
 }  // namespace
 }  // namespace octet::train
