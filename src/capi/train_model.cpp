@@ -112,7 +112,9 @@ octet_status octet_model_save(const octet_model* model, const char* path) {
         std::vector<train::StoredTensor> tensors;
         for (const train::Parameter& p : self.model.parameters()) tensors.push_back(train::stored(p.name, p.value));
         for (const train::NamedTensor& b : self.model.buffers()) tensors.push_back(train::stored(b.name, b.value));
-        train::write_safetensors(std::string(checked_text(path, "path")), tensors, {{"format", "pt"}});
+        train::replace_file(std::string(checked_text(path, "path")), [&](const std::filesystem::path& file) {
+            train::write_safetensors(file, tensors, {{"format", "pt"}});
+        });
     });
 }
 
@@ -121,7 +123,7 @@ octet_status octet_model_forward_backward(octet_model* model, const int32_t* tok
                                           double* auxiliary_loss) {
     return guarded(__func__, [&] {
         octet_model& self = checked(model, "model");
-        require(std::isfinite(scale), "scale is ", scale, ", expected a finite number");
+        require(std::isfinite(static_cast<float>(scale)), "scale is ", scale, ", expected a number that an f32 holds");
         const auto result = self.model.forward_backward(batch_of(tokens, targets, sequences, length), scale);
         if (loss != nullptr) *loss = result.loss;
         if (auxiliary_loss != nullptr) *auxiliary_loss = result.auxiliary_loss;
@@ -132,7 +134,8 @@ octet_status octet_model_loss(octet_model* model, const int32_t* tokens, const i
                               int64_t length, double* loss) {
     return guarded(__func__, [&] {
         octet_model& self = checked(model, "model");
-        checked_pointer(loss, "loss") = self.model.loss(batch_of(tokens, targets, sequences, length)).loss;
+        auto& out = checked_pointer(loss, "loss");
+        out = self.model.loss(batch_of(tokens, targets, sequences, length)).loss;
     });
 }
 
@@ -151,7 +154,8 @@ octet_status octet_model_logits(octet_model* model, const int32_t* tokens, int64
 octet_status octet_adamw_create(octet_model* model, octet_adamw** optimizer) {
     return guarded(__func__, [&] {
         octet_model& self = checked(model, "model");
-        checked_pointer(optimizer, "optimizer") = new octet_adamw(self, self.model.options().threads);
+        auto& out = checked_pointer(optimizer, "optimizer");
+        out = new octet_adamw(self, self.model.options().threads);
     });
 }
 

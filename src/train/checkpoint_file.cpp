@@ -117,7 +117,7 @@ void DurableFile::write(const void* data, std::size_t bytes) {
 }
 
 void DurableFile::close() {
-    if (::fsync(descriptor_) != 0) fail_io("flush", path_);
+    if (::fsync(descriptor_) != 0 && errno != EINVAL) fail_io("flush", path_);  // EINVAL: a device or a pipe
     if (::close(std::exchange(descriptor_, -1)) != 0) fail_io("close", path_);
 }
 
@@ -131,20 +131,30 @@ void flush_folder(const std::filesystem::path& folder) {
     if (result != 0) fail_io("flush", folder);
 }
 
-void write_in_place(const std::filesystem::path& path, const std::string& text) {
-    std::filesystem::path temporary = path;
+void replace_file(const std::filesystem::path& path, const std::function<void(const std::filesystem::path&)>& write) {
+    namespace fs = std::filesystem;
+    std::error_code error;
+    if (fs::exists(path, error) && !fs::is_regular_file(path, error)) return write(path);
+    const fs::path real = fs::weakly_canonical(path, error);  // what a link points to is replaced, not the link
+    const fs::path target = error ? path : real;
+    fs::path temporary = target;
     temporary += ".tmp";
     try {
+        write(temporary);
+        if (::rename(temporary.c_str(), target.c_str()) != 0) fail_io("rename to", target);
+    } catch (...) {
+        fs::remove(temporary, error);
+        throw;
+    }
+    flush_folder(target.has_parent_path() ? target.parent_path() : ".");
+}
+
+void write_in_place(const std::filesystem::path& path, const std::string& text) {
+    replace_file(path, [&](const std::filesystem::path& temporary) {
         DurableFile file(temporary);
         file.write(text);
         file.close();
-        if (::rename(temporary.c_str(), path.c_str()) != 0) fail_io("rename to", path);
-    } catch (const Error&) {
-        std::error_code ignored;
-        std::filesystem::remove(temporary, ignored);
-        throw;
-    }
-    flush_folder(path.has_parent_path() ? path.parent_path() : ".");
+    });
 }
 
 MappedFile::MappedFile(const std::filesystem::path& path) : path_(path) {

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <span>
 #include <string>
 
@@ -51,7 +52,9 @@ private:
 // The names in a folder reach the disk only when the folder itself is flushed.
 void flush_folder(const std::filesystem::path& folder);
 
-// Writes `text` beside `path`, flushes it, and renames: a reader sees the old file or the new one.
+// Lets `write` fill a file beside `path` and renames it: a reader sees the old file or the new one, and where writing
+// fails the old one stays. A device or a pipe is written to as it is.
+void replace_file(const std::filesystem::path& path, const std::function<void(const std::filesystem::path&)>& write);
 void write_in_place(const std::filesystem::path& path, const std::string& text);
 
 // A whole file, mapped read-only.

@@ -1,8 +1,7 @@
 #include "train/checkpoint_state.hpp"
 
-#include <nlohmann/json.hpp>
-
 #include "octet/error.hpp"
+#include "train/json_text.hpp"
 
 namespace octet::train {
 namespace {
@@ -37,8 +36,8 @@ std::string to_json(const CheckpointState& state) {
                   {"seed", state.data.seed},
                   {"position", state.data.position}}},
                 {"files", files}};
-    out["checksum"] = hex(checksum_of_text(out.dump()));  // of all the rest
-    return out.dump(2) + "\n";
+    out["checksum"] = hex(checksum_of_text(json_text(out, one_line)));  // of all the rest
+    return json_text(out, 2) + "\n";
 }
 
 CheckpointState read_state(const std::filesystem::path& file) {

@@ -31,18 +31,17 @@ fs::path tokenize(const fs::path& text_path, const std::string& description, con
     fs::create_directories(cache, error);
     const fs::path made = cache / ("tokens-" + hex(checksum_of(text.bytes()) ^ checksum_of(model.bytes())) + ".bin");
     if (fs::exists(made)) return made;
-    fs::path temporary = made;
-    temporary += ".tmp";
-    DurableFile out(temporary);
-    std::string_view rest(reinterpret_cast<const char*>(text.bytes().data()), text.bytes().size());
-    while (!rest.empty()) {
-        const std::size_t end = std::min(rest.find('\n'), rest.size() - 1) + 1;
-        const std::vector<std::int32_t> tokens = tokenizer->encode(rest.substr(0, end));
-        out.write(tokens.data(), tokens.size() * sizeof tokens[0]);
-        rest.remove_prefix(end);
-    }
-    out.close();
-    fs::rename(temporary, made);
+    replace_file(made, [&](const fs::path& temporary) {
+        DurableFile out(temporary);
+        std::string_view rest(reinterpret_cast<const char*>(text.bytes().data()), text.bytes().size());
+        while (!rest.empty()) {
+            const std::size_t end = std::min(rest.find('\n'), rest.size() - 1) + 1;
+            const std::vector<std::int32_t> tokens = tokenizer->encode(rest.substr(0, end));
+            out.write(tokens.data(), tokens.size() * sizeof tokens[0]);
+            rest.remove_prefix(end);
+        }
+        out.close();
+    });
     return made;
 }
 

@@ -29,6 +29,7 @@ public:
           model_(options.config.model, options.model),
           optimizer_(model_.parameters(), adamw_options(options.config.training, options.model.threads)) {
         describe();
+        folder_.clear();
         resume();
         write_in_place(folder_.config(), to_toml(options.config));
         metrics_.emplace(folder_.metrics(), step_);
@@ -251,6 +252,11 @@ private:
 RunResult run(const RunOptions& options, RunObserver& observer, const std::function<bool()>& stop) {
     check(options.config.model);
     check(options.config.training);
+    const std::int64_t batch = options.config.training.batch, length = options.config.model.sequence_length;
+    constexpr std::int64_t most_tokens = std::int64_t{1} << 31;
+    require(batch * length < most_tokens, "a batch of ", batch, " sequences of ", length, " tokens was asked for, ",
+            batch * length, " tokens together, expected less than ", most_tokens,
+            "; give a smaller --batch, and --accumulate the rest");
     return Run(options, observer).train(stop);
 }
 

@@ -35,10 +35,14 @@ RunFolder::RunFolder(const fs::path& path, Start start) : path_(path) {
         fail(Status::invalid_argument, "there is no checkpoint in '", checkpoints().string(),
              "' to resume from; begin the run without --resume");
     }
-    const bool anew = start == Start::overwrite || (start == Start::resume_or_fresh && !has_checkpoint);
-    if (!anew) return;
-    fs::remove_all(checkpoints(), error);
-    for (const fs::path& file : {metrics(), config(), report()}) fs::remove(file, error);
+    anew_ = start == Start::overwrite || (start == Start::resume_or_fresh && !has_checkpoint);
+}
+
+void RunFolder::clear() {
+    if (!anew_) return;
+    std::error_code ignored;
+    fs::remove_all(checkpoints(), ignored);
+    for (const fs::path& file : {metrics(), config(), report()}) fs::remove(file, ignored);
 }
 
 RunFolder::~RunFolder() {

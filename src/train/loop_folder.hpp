@@ -16,11 +16,14 @@ enum class Start : std::uint8_t {
 
 class RunFolder {
 public:
-    // Makes the folder, locks it, and clears it where `start` says so. Throws when another process holds it.
+    // Makes the folder and locks it. Throws when another process holds it, or has a run that `start` refuses.
     RunFolder(const std::filesystem::path& path, Start start);
     ~RunFolder();
     RunFolder(const RunFolder&) = delete;
     RunFolder& operator=(const RunFolder&) = delete;
+
+    // Removes the run that is there, where `start` says so: for when the new one is certain to begin.
+    void clear();
 
     const std::filesystem::path& path() const { return path_; }
     std::filesystem::path checkpoints() const { return path_ / "checkpoints"; }
@@ -31,6 +34,7 @@ public:
 
 private:
     std::filesystem::path path_;
+    bool anew_ = false;
     int lock_ = -1;
 };
 

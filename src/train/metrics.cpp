@@ -14,6 +14,7 @@
 
 #include "octet/error.hpp"
 #include "train/checkpoint_file.hpp"
+#include "train/json_text.hpp"
 
 namespace octet::train {
 namespace {
@@ -164,7 +165,7 @@ bool MetricsFile::add(const RunDescription& d) {
                       {"steps", d.steps},
                       {"tokens_per_step", d.tokens_per_step},
                       {"unigram_entropy", number(d.unigram_entropy)}};
-    return write_line(out.dump());
+    return write_line(json_text(out, one_line));
 }
 
 bool MetricsFile::add(const StepMetrics& s) {
@@ -185,15 +186,16 @@ bool MetricsFile::add(const StepMetrics& s) {
         out["scales"] = Json::array();
         for (const ScaleStatistics& scale : s.scales) out["scales"].push_back(to_json(scale));
     }
-    return write_line(out.dump());
+    return write_line(json_text(out, one_line));
 }
 
 bool MetricsFile::add(const EvalMetrics& e) {
-    return write_line(Json{{"kind", "eval"}, {"step", e.step}, {"loss", number(e.loss)}, {"tokens", e.tokens}}.dump());
+    const Json out = {{"kind", "eval"}, {"step", e.step}, {"loss", number(e.loss)}, {"tokens", e.tokens}};
+    return write_line(json_text(out, one_line));
 }
 
 bool MetricsFile::note(std::int64_t step, const std::string& text) {
-    return write_line(Json{{"kind", "note"}, {"step", step}, {"text", text}}.dump());
+    return write_line(json_text({{"kind", "note"}, {"step", step}, {"text", text}}, one_line));
 }
 
 bool MetricsFile::write_line(const std::string& line) {

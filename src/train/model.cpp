@@ -115,7 +115,11 @@ struct Model::Parts {
         require(batch.targets.size() == batch.tokens.size(), "a batch has ", batch.tokens.size(), " tokens and ",
                 batch.targets.size(), " targets");
         std::int64_t counted = 0;
-        for (const std::int32_t target : batch.targets) counted += target >= 0;
+        for (std::size_t i = 0; i < batch.targets.size(); ++i) {
+            require(batch.targets[i] < config.vocabulary, "target ", i, " is ", batch.targets[i],
+                    "; the vocabulary has 0 to ", config.vocabulary - 1);
+            counted += batch.targets[i] >= 0;
+        }
         require(counted > 0, "a batch of ", batch.targets.size(), " targets has none that counts");
         return counted;
     }

@@ -24,13 +24,11 @@ InterruptGuard::InterruptGuard() {
     action.sa_flags = SA_RESTART;
     sigaction(SIGINT, &action, nullptr);
     sigaction(SIGTERM, &action, nullptr);
-    signal(SIGXFSZ, SIG_IGN);
 }
 
 InterruptGuard::~InterruptGuard() {
     signal(SIGINT, SIG_DFL);
     signal(SIGTERM, SIG_DFL);
-    signal(SIGXFSZ, SIG_DFL);
 }
 
 bool InterruptGuard::requested() { return interrupts != 0; }

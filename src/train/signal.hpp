@@ -3,7 +3,7 @@
 
 namespace octet::train {
 
-// While it lives, SIGINT and SIGTERM are caught; and a write beyond a file size limit is an error, not the end.
+// While it lives, SIGINT and SIGTERM are caught.
 class InterruptGuard {
 public:
     InterruptGuard();

@@ -181,5 +181,24 @@ TEST(Checkpoint, LeftoversOfAKillAreNotCheckpoints) {
     EXPECT_EQ(std::distance(fs::directory_iterator(folder.path()), fs::directory_iterator()), 1);
 }
 
+TEST(ReplaceFile, KeepsTheOldFileWhereWritingFails) {
+    const TemporaryFolder folder;
+    const fs::path file = folder.path() / "file", link = folder.path() / "link";
+    write_text(file, "old");
+    fs::create_symlink(file, link);
+    const auto half = [](const fs::path& path) {
+        write_text(path, "ne");
+        fail(Status::io_error, "no room");
+    };
+    EXPECT_NE(error_of([&] { replace_file(link, half); }).find("no room"), std::string::npos);
+    EXPECT_EQ(read_text(file), "old");
+    write_in_place(link, "new");
+    EXPECT_EQ(read_text(file), "new");
+    EXPECT_TRUE(fs::is_symlink(link));
+    write_in_place("/dev/null", "anything");
+    EXPECT_TRUE(fs::is_character_file("/dev/null"));
+    EXPECT_EQ(std::distance(fs::directory_iterator(folder.path()), fs::directory_iterator()), 2);
+}
+
 }  // namespace
 }  // namespace octet::train

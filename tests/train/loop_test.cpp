@@ -138,6 +138,39 @@ TEST_F(Loop, RefusesARunThatIsThere) {
     EXPECT_NE(error_of([&] { RunFolder(folder / "held", Start::fresh); }).find("another octet"), std::string::npos);
 }
 
+// A run that cannot begin removes nothing of the one that it was to take the place of.
+TEST_F(Loop, OverwritesOnlyWhatItCanReplace) {
+    Watched watched;
+    watched.follow(options("run"));
+    const std::string metrics = read_text(folder / "run/metrics.jsonl");
+    RunOptions anew = options("run");
+    anew.start = Start::overwrite;
+    anew.model.activations = Format::e4m3;
+    EXPECT_NE(error_of([&] { watched.follow(anew); }).find("activations of format e4m3"), std::string::npos);
+    EXPECT_EQ(read_text(folder / "run/metrics.jsonl"), metrics);
+    EXPECT_EQ(list_checkpoints(folder / "run/checkpoints").size(), 2u);
+    anew = options("run");
+    anew.start = Start::overwrite;
+    anew.config.training.batch = std::int64_t{1} << 30;
+    EXPECT_NE(error_of([&] { watched.follow(anew); }).find("tokens together"), std::string::npos);
+    EXPECT_EQ(read_text(folder / "run/metrics.jsonl"), metrics);
+}
+
+// JSON is UTF-8 and a path may be any bytes.
+TEST_F(Loop, TakesPathsThatAreNotUtf8) {
+    RunOptions run = options("caf\xE9");
+    run.config.training.steps = 2;
+    std::filesystem::rename(folder / "text.txt", folder / "t\xE9xt.txt");
+    run.corpus.path = folder / "t\xE9xt.txt";
+    Watched watched;
+    EXPECT_EQ(watched.follow(run).end, RunEnd::finished);
+    run.config.training.steps = 4;
+    run.start = Start::resume;
+    EXPECT_EQ(watched.follow(run).step, 4);
+    EXPECT_NE(read_metrics(folder / "caf\xE9/metrics.jsonl").description.data.find("t\xEF\xBF\xBDxt"),
+              std::string::npos);
+}
+
 TEST_F(Loop, AKilledLineIsLeftOut) {
     Watched watched;
     watched.follow(options("run"));
