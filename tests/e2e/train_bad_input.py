@@ -27,6 +27,8 @@ with Folder() as folder:
         refused(wrong.split(" ")[0], model="wrong.toml")
     (folder.path / "wrong.toml").write_text("this is not TOML")
     refused("wrong.toml", model="wrong.toml")
+    (folder.path / "wrong.toml").write_text(TOY.replace("vocabulary = 256", "vocabulary = 2147483647"))
+    refused("the model needs", "and this machine has", model="wrong.toml")
     refused("fp9", arguments=["--recipe", "fp9"])
     refused("twice", arguments=["--compare", "bf16,bf16"])
     refused("'abacus'", arguments=["--device", "abacus"])

@@ -16,4 +16,6 @@ with Folder() as folder:
     check(f"step {found['step']}" in result.stdout, found)
     check(folder.metrics("run", "note")[-1]["text"] in result.stdout, "the metrics do not say why it ended")
     says(folder.octet("info", "--checkpoint", str(diagnostic)), "step", code=0)
+    # What is left of such a step writes no text.
+    says(folder.octet("sample", "run", "--threads", 1), "scores for the next token are not all finite", code=2)
 print("non-finite:", result.stdout.splitlines()[-1][:160])

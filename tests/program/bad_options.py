@@ -1,5 +1,8 @@
 """Options that make no sense: a sentence that says which and why, exit code 2, at once and with nothing written."""
+import json
+import os
 import pathlib
+import resource
 import signal
 import subprocess
 import sys
@@ -12,9 +15,9 @@ TABLE = '''{"architecture": "gfx942", "entries": [{"operation": "pair:rowwise", 
 with tempfile.TemporaryDirectory(prefix="octet-options-") as folder:
     folder = pathlib.Path(folder)
 
-    def octet(*arguments):
+    def octet(*arguments, **options):
         return subprocess.run([sys.argv[1], *arguments], cwd=folder, text=True, errors="replace", timeout=60,
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **options)
 
     def refused(*arguments, says):
         result = octet(*arguments)
@@ -41,7 +44,12 @@ with tempfile.TemporaryDirectory(prefix="octet-options-") as folder:
     refused("bench", "products", "--json", "no/r.json", says="there is no folder 'no'")
     refused("bench", "layer", "--json", "no/r.json", says="there is no folder 'no'")
     refused("bench", "kernels", "--op", "rows", says="--op, --peers or --sweeps was given")
-    refused("info", "--model", "tiny", "--layers", "-4", says="--layers")
+    refused("info", "--model", "tiny", "--layers", "-4", says="--layers: -4 was given, expected a number above 0")
+    refused("train", "--steps", "0", says="--steps: 0 was given, expected a number above 0")
+    refused("train", "--warmup", "-1", says="--warmup: -1 was given, expected a number from 0")
+    refused("train", "--keep", "9223372036854775807", says="--keep: Value 9223372036854775807 not in range 1 to 1000000")
+    refused("train", "--data", "", says="--data: nothing was given")
+    refused("bench", "kernels", "--json", "", says="--json: nothing was given")
     refused("info", "--step", "1,2,3,9223372036854775807", says="expected M,N,K,E from 1 to")
 
     def table(text):
@@ -66,13 +74,29 @@ with tempfile.TemporaryDirectory(prefix="octet-options-") as folder:
     refused(*table(TABLE.replace(": 2}", ": 2.5}")), says="'tile_blocks' is no integer")
     refused(*table(TABLE.replace("32768", "99999999999999999999")), says="'tokens'")
     refused(*table(TABLE.replace("32768", "-256")), says="powers of two from 256")
+    # Results: under any name, and the old ones stay where the new ones cannot be written.
+    small = ["bench", "products", "-M", "4", "-N", "4", "-K", "4", "-E", "1", "--quick", "--json"]
+    result = octet(*small, b"caf\xe9.json")
+    if result.returncode != 0 or json.loads((folder / os.fsdecode(b"caf\xe9.json")).read_text())["stamp"]["command"] == "":
+        sys.exit(f"a name that is not UTF-8: exit code {result.returncode}:\n{result.stdout}")
+    (folder / os.fsdecode(b"caf\xe9.json")).unlink()
+    (folder / "old.json").write_text("old")
+    result = octet(*small, "old.json", preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100)))
+    if result.returncode != 2 or "File too large" not in result.stdout or (folder / "old.json").read_text() != "old":
+        sys.exit(f"results without room: exit code {result.returncode}, {(folder / 'old.json').read_text()}:\n{result.stdout}")
+    (folder / "old.json").unlink()
+    with open("/dev/full", "w") as full:
+        result = subprocess.run([sys.argv[1], "info"], stdout=full, stderr=subprocess.PIPE, text=True)
+    if result.returncode != 2 or "could not all be written" not in result.stderr:
+        sys.exit(f"octet info > /dev/full: exit code {result.returncode}:\n{result.stderr}")
+
     # Ctrl-C, in the middle of what writes a file at its end.
     for command in (["verify", "--cases", "1000000"], ["bench", "kernels", "--json", "results.json"]):
         running = subprocess.Popen([sys.argv[1], *command], cwd=folder, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         time.sleep(2)
         running.send_signal(signal.SIGINT)
         output = running.communicate(timeout=60)[0]
-        if running.returncode != 130 or "octet: interrupted, nothing was written" not in output:
+        if running.returncode != 130 or "octet: interrupted, no file was written" not in output:
             sys.exit(f"octet {' '.join(command)}, interrupted: exit code {running.returncode}:\n{output}")
 
     left = sorted(path.name for path in folder.iterdir())

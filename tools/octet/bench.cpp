@@ -4,11 +4,10 @@
 #include <fmt/core.h>
 #include <unistd.h>
 
-#include <fstream>
-
 #include "bench_shapes.hpp"
 #include "commands.hpp"
-#include "octet/error.hpp"
+#include "train/checkpoint_file.hpp"
+#include "train/json_text.hpp"
 #include "train_progress.hpp"
 
 namespace octet::tool {
@@ -37,10 +36,7 @@ void BenchProgress::show() const {
 
 void write_results(const std::string& path, const nlohmann::json& results) {
     if (path.empty()) return;
-    std::ofstream file(path);
-    file << results.dump(1) << '\n';
-    file.flush();
-    if (!file) fail(Status::io_error, "could not write the results to '", path, "'; is the folder there and writable?");
+    train::write_in_place(path, train::json_text(results, 1) + "\n");
     fmt::print("\nresults: {}\n", path);
 }
 

@@ -8,6 +8,7 @@
 #include <charconv>
 #include <cmath>
 #include <cstdint>
+#include <cstdlib>
 #include <filesystem>
 #include <type_traits>
 
@@ -37,9 +38,13 @@ std::string finite_number(const std::string& text) {
     return fmt::format("{} was given, expected a number", text);
 }
 
+std::string some_text(const std::string& text) {
+    return text.empty() ? "nothing was given (''), expected a value; leave the option out for its default" : "";
+}
+
 }  // namespace
 
-void check_numbers(CLI::App& app) {
+void check_values(CLI::App& app) {
     for (CLI::Option* option : app.get_options()) {
         const std::string type = option->get_type_name();
         const auto is = [&](const char* name) { return type.rfind(name, 0) == 0; };
@@ -50,8 +55,24 @@ void check_numbers(CLI::App& app) {
             option->transform(CLI::Validator(whole_number<std::int64_t>, ""));
         else if (is("FLOAT"))
             option->transform(CLI::Validator(finite_number, ""));
+        else if (is("TEXT"))
+            option->transform(CLI::Validator(some_text, ""));
     }
-    for (CLI::App* command : app.get_subcommands([](CLI::App*) { return true; })) check_numbers(*command);
+    for (CLI::App* command : app.get_subcommands([](CLI::App*) { return true; })) check_values(*command);
+}
+
+CLI::Validator positive() {
+    return {[](const std::string& text) {
+                return std::strtod(text.c_str(), nullptr) > 0 ? "" : text + " was given, expected a number above 0";
+            },
+            "POSITIVE"};
+}
+
+CLI::Validator not_negative() {
+    return {[](const std::string& text) {
+                return std::strtod(text.c_str(), nullptr) >= 0 ? "" : text + " was given, expected a number from 0";
+            },
+            "NOT NEGATIVE"};
 }
 
 CLI::Validator writable_file() {
@@ -62,10 +83,11 @@ CLI::Validator writable_file() {
                 const fs::path parent = fs::path(path).parent_path(), folder = parent.empty() ? "." : parent;
                 if (!fs::is_directory(folder, ignored))
                     return fmt::format("'{}' cannot be written: there is no folder '{}'", path, folder.string());
-                const bool there = fs::exists(path, ignored);
-                if (access(there ? path.c_str() : folder.c_str(), W_OK) != 0)
-                    return fmt::format("'{}' cannot be written: {} is not writable", path,
-                                       there ? "it" : "'" + folder.string() + "'");
+                if (fs::exists(path, ignored) && access(path.c_str(), W_OK) != 0)
+                    return fmt::format("'{}' cannot be written: it is not writable", path);
+                const bool device = fs::exists(path, ignored) && !fs::is_regular_file(path, ignored);
+                if (!device && access(folder.c_str(), W_OK) != 0)  // a file is replaced as a whole
+                    return fmt::format("'{}' cannot be written: '{}' is not writable", path, folder.string());
                 return "";
             },
             ""};

@@ -10,9 +10,14 @@
 
 namespace octet::tool {
 
-// Every number of every option of a program and its commands: whole where it must be, in range of what holds it, and
-// neither NaN nor infinite. The parser itself would round, wrap or take them.
-void check_numbers(CLI::App& app);
+// Every value of every option of a program and its commands. A number is whole where it must be, in range of what holds
+// it, and neither NaN nor infinite; the parser itself would round, wrap or take them. A text is not empty: that is a
+// script's variable that was not set, and would be taken for an option that was not given.
+void check_values(CLI::App& app);
+
+// In place of the parser's own, which name a largest number of 309 digits.
+CLI::Validator positive();
+CLI::Validator not_negative();
 
 // A file that can be written, known before the hour of work whose results it is for.
 CLI::Validator writable_file();

@@ -132,7 +132,7 @@ void add_info(CLI::App& program, Chosen& chosen) {
                         "A preset or a TOML file: print its parameters, memory and FLOPs, without making it");
     command->add_option("--layers", *layers, "With --model: only so many of its layers")
         ->needs("--model")
-        ->check(CLI::PositiveNumber);
+        ->check(positive());
     auto checkpoint = std::make_shared<std::string>();
     command->add_option("--checkpoint", *checkpoint, "A run's folder or a checkpoint's: check every byte of it")
         ->excludes("--model");

@@ -4,6 +4,7 @@
 #include <csignal>
 #include <cstdio>
 #include <exception>
+#include <new>
 
 #include "checks.hpp"
 #include "commands.hpp"
@@ -14,7 +15,7 @@ namespace {
 
 // Ctrl-C in a command that writes its files at its end. The trainer has its own way, which writes a checkpoint.
 void stop_at_once(int) {
-    constexpr char sentence[] = "\noctet: interrupted, nothing was written\n";
+    constexpr char sentence[] = "\noctet: interrupted, no file was written\n";
     [[maybe_unused]] const auto ignored = write(STDERR_FILENO, sentence, sizeof sentence - 1);
     _exit(130);
 }
@@ -24,6 +25,7 @@ void stop_at_once(int) {
 int main(int argc, char** argv) {
     using namespace octet::tool;
     std::signal(SIGINT, stop_at_once);
+    std::signal(SIGXFSZ, SIG_IGN);  // a file that grows past a limit is an error with a sentence, not the end
     CLI::App program{"Octet: Mixture-of-Experts training in 8 bits"};
     program.set_version_flag("--version", octet::build_info::version);
     program.require_subcommand(1);
@@ -44,7 +46,7 @@ int main(int argc, char** argv) {
     add_tune(program, chosen);
     add_train(program, chosen);
     add_sample(program, chosen);
-    check_numbers(program);
+    check_values(program);
     try {
         program.parse(argc, argv);
     } catch (const CLI::ParseError& error) {
@@ -56,7 +58,12 @@ int main(int argc, char** argv) {
         return program.exit(error) == 0 ? 0 : 2;  // 0: help or the version was asked for
     }
     try {
-        return chosen.run();
+        const int code = chosen.run();
+        if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
+        std::fprintf(stderr, "octet: what was printed could not all be written; is the disk full?\n");
+        return code != 0 ? code : 2;
+    } catch (const std::bad_alloc&) {
+        std::fprintf(stderr, "octet: out of memory; fewer tokens, a smaller model or a smaller shape needs less\n");
     } catch (const octet::Error& error) {
         std::fprintf(stderr, "octet: %s: %s\n", octet::name(error.status()), error.what());
     } catch (const std::exception& error) {

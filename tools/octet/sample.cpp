@@ -6,12 +6,12 @@
 #include <cstdio>
 #include <numeric>
 
+#include "checks.hpp"
 #include "commands.hpp"
 #include "octet/error.hpp"
 #include "train/checkpoint.hpp"
 #include "train/model.hpp"
 #include "train/random.hpp"
-#include "train/signal.hpp"
 #include "train/tokenizer.hpp"
 
 namespace octet::tool {
@@ -74,15 +74,17 @@ int sample(const SampleArguments& arguments) {
                 " and the model's vocabulary is ", config.model.vocabulary);
     std::fprintf(stderr, "%s, step %lld, %s\n", checkpoint.folder().c_str(), static_cast<long long>(state.step),
                  to_string(options.recipe).c_str());
-    const train::InterruptGuard guard;
     train::Random random(arguments.seed);
     std::vector<float> logits(static_cast<std::size_t>(config.model.vocabulary));
     std::string said = tokenizer->decode(text);
     fmt::print("{}", said);
-    for (std::int64_t i = 0; i < arguments.tokens && !train::InterruptGuard::requested(); ++i) {
+    for (std::int64_t i = 0; i < arguments.tokens; ++i) {
         const std::size_t length = std::min(text.size(), static_cast<std::size_t>(config.model.sequence_length));
         const std::span<const std::int32_t> window = std::span(text).last(length);
         model.next_logits({window, window, 1, static_cast<std::int64_t>(length)}, logits);
+        require(std::all_of(logits.begin(), logits.end(), [](float x) { return std::isfinite(x); }),
+                "the model's scores for the next token are not all finite: its weights are damaged, or too large for ",
+                to_string(options.recipe), "; use an older checkpoint or another --recipe");
         text.push_back(draw(logits, arguments, random));
         // Pieces join differently than they stand alone, so what is new is what the whole now decodes to.
         const std::string whole = tokenizer->decode(text);
@@ -107,10 +109,10 @@ void add_sample(CLI::App& program, Chosen& chosen) {
         ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 30));
     command->add_option("--temperature", a->temperature, "1: as the model says; lower: safer; 0: always the likeliest")
         ->capture_default_str()
-        ->check(CLI::NonNegativeNumber);
+        ->check(not_negative());
     command->add_option("--top-k", a->top_k, "Only the likeliest so many tokens; 0: all")
         ->capture_default_str()
-        ->check(CLI::NonNegativeNumber);
+        ->check(not_negative());
     command->add_option("--seed", a->seed, "Of the choice; the same seed writes the same text")->capture_default_str();
     command->add_option("--recipe", a->recipe, "How expert products are made [as it was trained]");
     command->add_option("--threads", a->threads, "CPU threads, 0 is one a core")

@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include "checks.hpp"
 #include "machine.hpp"
 #include "octet/error.hpp"
 
@@ -58,18 +59,15 @@ void add_train_options(CLI::App& command, TrainArguments& a) {
         ->group(data);
 
     const std::string training = "Training (defaults are in the model's file)";
-    const CLI::Validator& positive = CLI::PositiveNumber;
-    command.add_option("--steps", a.steps, "Optimizer steps")->check(positive)->group(training);
-    command.add_option("--batch", a.batch, "Sequences a forward pass")->check(positive)->group(training);
-    command.add_option("--accumulate", a.accumulate, "Forward passes a step")->check(positive)->group(training);
-    command.add_option("--sequence-length", a.sequence_length, "Tokens a sequence")->check(positive)->group(training);
-    command.add_option("--layers", a.layers, "Only so many layers of the model")->check(positive)->group(training);
+    command.add_option("--steps", a.steps, "Optimizer steps")->check(positive())->group(training);
+    command.add_option("--batch", a.batch, "Sequences a forward pass")->check(positive())->group(training);
+    command.add_option("--accumulate", a.accumulate, "Forward passes a step")->check(positive())->group(training);
+    command.add_option("--sequence-length", a.sequence_length, "Tokens a sequence")->check(positive())->group(training);
+    command.add_option("--layers", a.layers, "Only so many layers of the model")->check(positive())->group(training);
     command.add_option("--learning-rate", a.learning_rate, "The highest; it ends at a tenth")
-        ->check(CLI::PositiveNumber)
+        ->check(positive())
         ->group(training);
-    command.add_option("--warmup", a.warmup, "Steps until it is reached")
-        ->check(CLI::NonNegativeNumber)
-        ->group(training);
+    command.add_option("--warmup", a.warmup, "Steps until it is reached")->check(not_negative())->group(training);
     command.add_option("--seed", a.seed, "Of the weights and of the order of the data")
         ->capture_default_str()
         ->group(training);
@@ -79,35 +77,34 @@ void add_train_options(CLI::App& command, TrainArguments& a) {
         ->group(training);
 
     const std::string files = "Files and what is shown";
-    const CLI::Validator& natural = CLI::NonNegativeNumber;
     command.add_option("--out", a.out, "Folder of the run [out/<model>-<recipe>, out/<model>-compare]")->group(files);
     command.add_flag("--resume", a.resume, "Go on from the newest checkpoint of the run in --out")->group(files);
     command.add_flag("--overwrite", a.overwrite, "Begin anew where the folder has a run already")->group(files);
     command.add_option("--eval-every", a.eval_every, "Steps between evaluations; the last step is evaluated always")
         ->capture_default_str()
-        ->check(natural)
+        ->check(not_negative())
         ->group(files);
     command.add_option("--eval-windows", a.eval_windows, "Sequences an evaluation, at most")
         ->capture_default_str()
-        ->check(positive)
+        ->check(positive())
         ->group(files);
     command.add_option("--checkpoint-every", a.checkpoint_every, "Steps between checkpoints; 0: only the last")
         ->capture_default_str()
-        ->check(natural)
+        ->check(not_negative())
         ->group(files);
     command.add_option("--keep", a.keep, "Checkpoints kept")
         ->capture_default_str()
-        ->check(CLI::PositiveNumber)
+        ->check(CLI::Range(1, 1000000))
         ->group(files);
     command
         .add_option("--observe-every", a.observe_every,
                     "Steps between looks at scales, saturation and underflow; 0: never")
         ->capture_default_str()
-        ->check(natural)
+        ->check(not_negative())
         ->group(files);
     command.add_option("--log-every", a.log_every, "Steps between lines where the output is not a terminal")
         ->capture_default_str()
-        ->check(positive)
+        ->check(positive())
         ->group(files);
 }
 
@@ -174,6 +171,10 @@ train::RunOptions run_options(const TrainArguments& a, const Recipe& recipe, con
     }
     train::check(model);
     train::check(training);
+    const double needed = static_cast<double>(train::count(model).training_bytes()) / (1 << 30);
+    require(needed <= host_memory_gib(), "the model needs ", fmt::format("{:.1f}", needed),
+            " GiB for weights, gradients and moments, and this machine has ", fmt::format("{:.1f}", host_memory_gib()),
+            "; train fewer --layers, or a smaller model (octet info --model says what one needs)");
 
     options.model.recipe = recipe;
     options.model.dense = parse_recipe(a.dense_recipe);

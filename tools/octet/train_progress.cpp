@@ -54,7 +54,8 @@ void Progress::say(const std::string& line) {
 
 void Progress::started(const train::RunDescription& d, std::int64_t first_step) {
     steps_ = d.steps;
-    const double epochs = static_cast<double>(d.steps * d.tokens_per_step) / static_cast<double>(d.training_tokens);
+    const double epochs =
+        static_cast<double>(d.steps) * static_cast<double>(d.tokens_per_step) / static_cast<double>(d.training_tokens);
     say(fmt::format("{}: {} parameters, {} steps of {} tokens ({:.2f} epochs of {}), seed {}{}", label_,
                     thousands(static_cast<double>(d.parameters)), d.steps, d.tokens_per_step, epochs, d.data, d.seed,
                     first_step > 0 ? fmt::format(", from step {}", first_step) : ""));

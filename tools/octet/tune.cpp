@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <cstdio>
-#include <fstream>
 #include <map>
 
 #include "checks.hpp"
@@ -11,6 +10,7 @@
 #include "device_case.hpp"
 #include "octet/error.hpp"
 #include "table.hpp"
+#include "train/checkpoint_file.hpp"
 #include "train_progress.hpp"
 #include "tune/spaces.hpp"
 #include "verify.hpp"
@@ -108,10 +108,7 @@ int tune_device(const TuneArguments& arguments) {
     }
     if (changes > 0) table.print();
     fmt::print("\n{} of {} classes change; the others keep what they have\n", changes, tuned.size());
-    std::ofstream file(arguments.out);
-    file << tune::Table(arguments.architecture, std::move(entries)).to_json();
-    file.flush();
-    if (!file) fail(Status::io_error, "could not write the table to '", arguments.out, "'");
+    train::write_in_place(arguments.out, tune::Table(arguments.architecture, std::move(entries)).to_json());
     fmt::print("table: {}\n", arguments.out);
     return 0;
 }
