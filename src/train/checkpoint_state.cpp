@@ -45,7 +45,12 @@ CheckpointState read_state(const std::filesystem::path& file) {
     const MappedFile mapped(file);
     const std::string_view text(reinterpret_cast<const char*>(mapped.bytes().data()), mapped.bytes().size());
     try {
-        Json in = Json::parse(text);
+        Json in = Json::parse(text, [&](int depth, Json::parse_event_t, const Json&) {
+            constexpr int deepest =
+                16;  // to write it again, for its checksum, goes a level deeper into the stack for each
+            if (depth > deepest) fail(Status::io_error, "'", where, "' is nested too deeply for a checkpoint's state");
+            return true;
+        });
         const int version = in.at("format").get<int>();
         if (version > format_version)
             fail(Status::unsupported, "'", where, "' has format ", version, " and this program reads up to ",

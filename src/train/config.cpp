@@ -1,5 +1,6 @@
 #include "train/config.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -180,11 +181,23 @@ private:
     std::string section_{};
 };
 
+// The parser goes a level deeper into the stack for every dot of a name.
+void refuse_endless_lines(std::string_view text, const std::string& name) {
+    constexpr std::size_t longest = 4096;
+    for (std::size_t line = 1, begin = 0; begin < text.size(); ++line) {
+        const std::size_t end = std::min(text.find('\n', begin), text.size());
+        require(end - begin <= longest, name, ", line ", line, " has ", end - begin, " characters, expected at most ",
+                longest, "; is it TOML?");
+        begin = end + 1;
+    }
+}
+
 }  // namespace
 
 Config parse_config(std::string_view text, const std::string& name) {
     Config config;
     config.name = name;
+    refuse_endless_lines(text, name);
     try {
         const toml::table table = toml::parse(text, name);
         Reader reader(table, name);

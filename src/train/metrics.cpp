@@ -95,6 +95,34 @@ StepMetrics step_of(const Json& in) {
     return s;
 }
 
+void add_line(RunRecord& record, const Json& entry) {
+    const std::string kind = entry.at("kind").get<std::string>();
+    if (kind == "start") record.description = description_of(entry);
+    if (kind == "step") record.steps.push_back(step_of(entry));
+    if (kind == "eval")
+        record.evaluations.push_back({entry.at("step").get<std::int64_t>(), to_number(entry.at("loss")),
+                                      entry.at("tokens").get<std::int64_t>()});
+    if (kind == "note") record.notes.push_back(entry.at("text").get<std::string>());
+}
+
+// visit(line, its JSON, its step) for every line; one that ends in the middle, where a run was killed, is left out.
+template <class Visit>
+void each_line(std::istream& in, const std::filesystem::path& path, Visit&& visit) {
+    constexpr std::int64_t no_step = std::numeric_limits<std::int64_t>::max();
+    std::int64_t at = 0;
+    for (std::string line; std::getline(in, line);) {
+        ++at;
+        const Json entry = Json::parse(line, nullptr, false);
+        if (entry.is_discarded()) continue;
+        try {
+            visit(line, entry, entry.contains("step") ? entry.at("step").get<std::int64_t>() : no_step);
+        } catch (const Json::exception& error) {
+            fail(Status::io_error, "line ", at, " of '", path.string(), "' is not of a run's metrics: ", error.what(),
+                 "; remove the line, or give another --out");
+        }
+    }
+}
+
 }  // namespace
 
 double StepMetrics::imbalance() const {
@@ -112,33 +140,20 @@ RunRecord read_metrics(const std::filesystem::path& path) {
     std::ifstream in(path);
     if (!in) fail(Status::io_error, "could not read the metrics '", path.string(), "': ", std::strerror(errno));
     RunRecord record;
-    for (std::string line; std::getline(in, line);) {
-        const Json entry = Json::parse(line, nullptr, false);
-        if (entry.is_discarded()) continue;
-        try {
-            const std::string kind = entry.at("kind").get<std::string>();
-            if (kind == "start") record.description = description_of(entry);
-            if (kind == "step") record.steps.push_back(step_of(entry));
-            if (kind == "eval")
-                record.evaluations.push_back({entry.at("step").get<std::int64_t>(), to_number(entry.at("loss")),
-                                              entry.at("tokens").get<std::int64_t>()});
-            if (kind == "note") record.notes.push_back(entry.at("text").get<std::string>());
-        } catch (const Json::exception& error) {
-            fail(Status::io_error, "'", path.string(), "' has a line that is not of a run's metrics: ", error.what());
-        }
-    }
+    each_line(in, path, [&](const std::string&, const Json& entry, std::int64_t) { add_line(record, entry); });
     return record;
 }
 
 MetricsFile::MetricsFile(std::filesystem::path path, std::int64_t step) : path_(std::move(path)) {
     std::string kept;
     std::ifstream before(path_);
-    for (std::string line; std::getline(before, line);) {
-        const Json entry = Json::parse(line, nullptr, false);
-        if (!entry.is_object()) continue;
-        const bool first_start = entry.value("kind", "") == "start" && kept.empty();
-        if (step > 0 && (first_start || entry.value("step", step + 1) <= step)) kept += line + "\n";
-    }
+    if (step > 0)
+        each_line(before, path_, [&](const std::string& line, const Json& entry, std::int64_t of_step) {
+            RunRecord readable;  // now, and not in the report at the run's end
+            add_line(readable, entry);
+            const bool first_start = entry.at("kind") == "start" && kept.empty();
+            if (first_start || of_step <= step) kept += line + "\n";
+        });
     write_in_place(path_, kept);
     descriptor_ = ::open(path_.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC);
     if (descriptor_ < 0) fail(Status::io_error, "could not open '", path_.string(), "': ", std::strerror(errno));

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <fstream>
 #include <map>
+#include <set>
 #include <sstream>
 
 #include "octet/error.hpp"
@@ -32,6 +33,23 @@ std::map<std::string, Table, std::less<>> load_embedded() {
 std::map<std::string, Table, std::less<>>& tables() {
     static std::map<std::string, Table, std::less<>> all = load_embedded();
     return all;
+}
+
+// The parser alone would keep the last of two values of one name.
+nlohmann::json parse_json(std::string_view text, std::string_view where) {
+    using Event = nlohmann::json::parse_event_t;
+    std::vector<std::set<std::string>> names;  // of the objects that are open
+    return nlohmann::json::parse(
+        text,
+        [&](int, Event event, const nlohmann::json& value) {
+            if (event == Event::object_start) names.emplace_back();
+            if (event == Event::object_end) names.pop_back();
+            if (event == Event::key)
+                require(names.back().insert(value.get<std::string>()).second, where, " has '", value.get<std::string>(),
+                        "' twice in one object; expected each name once");
+            return true;
+        },
+        false);
 }
 
 std::int64_t integer(const nlohmann::json& object, const char* name, std::string_view where, std::size_t index) {
@@ -80,7 +98,7 @@ Table::Table(std::string architecture, std::vector<Entry> entries)
 }
 
 Table Table::parse(std::string_view text, std::string_view where) {
-    const nlohmann::json json = nlohmann::json::parse(text, nullptr, false);
+    const nlohmann::json json = parse_json(text, where);
     require(!json.is_discarded() && json.is_object(), where, " is no JSON object; see docs/tuning.md");
     require(json.contains("architecture") && json["architecture"].is_string() && json.contains("entries") &&
                 json["entries"].is_array(),

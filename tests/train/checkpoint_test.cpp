@@ -181,6 +181,16 @@ TEST(Checkpoint, LeftoversOfAKillAreNotCheckpoints) {
     EXPECT_EQ(std::distance(fs::directory_iterator(folder.path()), fs::directory_iterator()), 1);
 }
 
+TEST(Checkpoint, AStateThatIsNestedEndlesslyIsRefused) {
+    const TemporaryFolder folder;
+    save(folder.path(), 1);
+    const fs::path file = folder.path() / "step-00000001/state.json";
+    const std::string text = read_text(file), nested = std::string(1000000, '[') + std::string(1000000, ']');
+    write_text(file, text.substr(0, text.rfind('}')) + ", \"more\": " + nested + "}");
+    const std::string error = error_of([&] { const Checkpoint checkpoint(file.parent_path()); });
+    EXPECT_NE(error.find("nested too deeply"), std::string::npos) << error;
+}
+
 TEST(ReplaceFile, KeepsTheOldFileWhereWritingFails) {
     const TemporaryFolder folder;
     const fs::path file = folder.path() / "file", link = folder.path() / "link";

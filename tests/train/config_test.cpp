@@ -104,6 +104,14 @@ TEST(Config, CountsDeepSeekMoe16b) {
     EXPECT_THROW(with_layers(model, 29), Error);
 }
 
+// Whose names would take more levels than the stack has.
+TEST(Config, RefusesEndlessLines) {
+    std::string name;
+    for (int i = 0; i < 1000000; ++i) name += "a.";
+    expect_error(good + name + "b = 1\n", {"line 12 has 2000005 characters, expected at most 4096"});
+    expect_error(good + ("[" + name) + "b]\n", {"line 12 has"});
+}
+
 TEST(Config, RefusesMoreThan64BitsCanCount) {
     std::string text = with("layers = 3", "layers = 2147483647");
     expect_error(text.replace(text.find("hidden = 32"), 11, "hidden = 2147483640\nhead_dim = 8"),

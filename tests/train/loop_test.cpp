@@ -183,6 +183,24 @@ TEST_F(Loop, AKilledLineIsLeftOut) {
     EXPECT_EQ(read_metrics(folder / "run/metrics.jsonl").description.name, "toy");
 }
 
+// Known when a run is resumed, and not after all of its steps.
+TEST_F(Loop, ADamagedLineIsSaidBeforeAnythingBegins) {
+    Watched watched;
+    watched.stop_after = 4;
+    watched.follow(options("run"));
+    const std::string text = read_text(folder / "run/metrics.jsonl");
+    for (const char* bad :
+         {"{\"kind\": 5}", "{\"kind\": \"step\", \"step\": 3}", "{\"kind\": \"step\", \"step\": \"x\"}", "[1]"}) {
+        write_text(folder / "run/metrics.jsonl", bad + ("\n" + text));
+        RunOptions again = options("run");
+        again.start = Start::resume;
+        const std::string error = error_of([&] { watched.follow(again); });
+        EXPECT_NE(error.find("line 1 of "), std::string::npos) << bad << ": " << error;
+        EXPECT_EQ(watched.losses.size(), 4u);
+        EXPECT_EQ(read_text(folder / "run/metrics.jsonl"), bad + ("\n" + text));
+    }
+}
+
 TEST_F(Loop, ReportsCompareWithBf16) {
     Watched watched;
     watched.follow(options("a", RecipeKind::bf16));

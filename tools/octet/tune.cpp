@@ -47,6 +47,8 @@ int tune_device(const TuneArguments& arguments) {
         tune::use_table(std::move(table));
     }
     const Device device = parse_device(arguments.device);
+    require(device.kind != DeviceKind::cpu, "--device ", arguments.device,
+            " was given, and the CPU's kernels have no configurations to choose from; give a GPU, such as cuda:0");
     const tune::Table& incumbents = tune::table_for(arguments.architecture);
     check_before_timing(device, 2);
     DeviceStopwatch stopwatch(device);
