@@ -1,5 +1,8 @@
 """octet.grouped_mm against torch's products of the dequantized operands: values, gradients, layouts, what is kept, errors,
 torch.compile and opcheck."""
+import gc
+import weakref
+
 import pytest
 import torch
 
@@ -394,17 +397,25 @@ def test_the_cache_ends_with_an_optimizer_step(device, monkeypatch):
     optimizer.step()
     changed = step()
     assert len(casts) == 2 and not torch.equal(changed, first)
-    w.data = w.data * 2  # behind torch's back
-    octet.weights_changed()
+    w.data = w.data * 2  # other memory
     assert torch.equal(step(), octet.grouped_mm(a, w.transpose(-2, -1), ends, recipe)[: ENDS[-1]]) and len(casts) == 3
+    w.data.mul_(2)  # behind torch's back
+    octet.weights_changed()
+    assert torch.equal(step(), octet.grouped_mm(a, w.transpose(-2, -1), ends, recipe)[: ENDS[-1]]) and len(casts) == 4
     with torch.no_grad():
         w.mul_(2)  # seen by the version counter
     step()
-    assert len(casts) == 4
+    assert len(casts) == 5
     assert octet.weights.cached_bytes() > 0
+    objects = []
+    for _ in range(3):  # steps leave nothing behind
+        for _ in range(20):
+            step()
+            optimizer.step()
+        gc.collect()
+        objects.append(len(weakref.finalize._registry))
+    assert objects[2] == objects[1]
     del w, optimizer
-    import gc
-
     gc.collect()
     assert octet.weights.cached_bytes() == 0
 
