@@ -1,5 +1,6 @@
 #include "train/tokenizer.hpp"
 
+#include <filesystem>
 #include <limits>
 #include <sstream>
 
@@ -54,6 +55,8 @@ private:
 class SentencePiece : public Tokenizer {
 public:
     explicit SentencePiece(const std::string& file) {
+        require(!std::filesystem::is_directory(file), "'", file,
+                "' is a folder, expected a SentencePiece model's file");
         const auto status = processor_.Load(file);
         if (!status.ok())
             fail(Status::io_error, "could not read the SentencePiece model '", file, "': ", status.ToString());

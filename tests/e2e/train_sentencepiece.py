@@ -34,6 +34,7 @@ with Folder() as folder:
     (folder.path / "narrow.toml").write_text(TOY.replace("vocabulary = 256", "vocabulary = 40"))
     says(folder.train("narrow", *tokens, model="narrow.toml"), "vocabulary of 40", f"makes {pieces} different tokens", code=2)
     says(folder.train("missing", "--tokens", "sentencepiece:none.model"), "none.model", code=2)
+    says(folder.train("missing", "--tokens", "sentencepiece:."), "'.' is a folder, expected a SentencePiece model's file", code=2)
     (folder.path / "broken.model").write_text("not a model")
     says(folder.train("broken", "--tokens", "sentencepiece:broken.model"), "broken.model", code=2)
 print(f"sentencepiece: {pieces} pieces, {len(ids) // 4} tokens")
