@@ -47,7 +47,7 @@ public:
             if (last || due(step_, options_.eval_every)) evaluate();
             if (last || stopped || due(step_, options_.checkpoint_every)) save();
         }
-        if (saved_step_ != step_) save();
+        if (saved_step_ != step_ && failed_step_ != step_) save();
         return {step_ >= steps ? RunEnd::finished : RunEnd::interrupted, step_,
                 newest_checkpoint(folder_.checkpoints()), saved_step_ == step_};
     }
@@ -202,6 +202,7 @@ private:
             metrics_->note(step_, "checkpoint " + path.string());
         } catch (const Error& error) {
             if (error.status() != Status::io_error) throw;
+            failed_step_ = step_;
             const std::optional<std::filesystem::path> before = newest_checkpoint(folder_.checkpoints());
             const std::string text =
                 "the checkpoint of step " + std::to_string(step_) + " was not written: " + error.what() + "; " +
@@ -243,7 +244,7 @@ private:
     RunDescription description_{};
     OwnedBatch batch_{};
     Random random_{0};
-    std::int64_t step_ = 0, tokens_seen_ = 0, saved_step_ = -1;
+    std::int64_t step_ = 0, tokens_seen_ = 0, saved_step_ = -1, failed_step_ = -1;
     bool metrics_failed_ = false;
 };
 

@@ -15,6 +15,7 @@ with Folder() as folder:
     result = folder.train("run", "--steps", 10, "--checkpoint-every", 3, "--observe-every", 0, "--resume", preexec_fn=no_room)
     says(result, "the checkpoint of step 6 was not written", "File too large", "step-00000004' is kept",
          "the checkpoint of step 10 was not written", "training goes on", "step 10/10", code=1)
+    check(result.stdout.count("the checkpoint of step 10 was not written") == 1, result.stdout)
     check(folder.checkpoints("run") == ["step-00000004"], folder.checkpoints("run"))
     check((folder.path / "run/checkpoints/step-00000004/model.safetensors").read_bytes() == before, "it was touched")
     check([p.name for p in (folder.path / "run/checkpoints").iterdir()] == ["step-00000004"], "something was left")
