@@ -1,7 +1,7 @@
 """Times a step of GroupedLinear under every arrangement of its casts (which are made in halves, the second beside a product; see
 CastsBeside in include/octet/linear.hpp), in turns, beside what the cost model takes. All give the same bits, or it says so.
 
-    OCTET_LIBRARY=liboctet.so python3 arrangements.py [shapes, by number: 0,5] [repetitions]"""
+    OCTET_LIBRARY=liboctet.so python3 arrangements.py [shapes, by number or as M:N:K:E: 0,5,65536:2880:2880:32] [repetitions]"""
 import sys
 
 import torch
@@ -52,6 +52,8 @@ def measure(shape, repetitions):
 
 
 if __name__ == "__main__":
-    shapes = [int(i) for i in sys.argv[1].split(",")] if len(sys.argv) > 1 else range(len(compare.SHAPES))
-    right = [measure(compare.SHAPES[i], int(sys.argv[2]) if len(sys.argv) > 2 else 15) for i in shapes]
+    shapes = compare.SHAPES
+    if len(sys.argv) > 1:
+        shapes = [tuple(map(int, s.split(":"))) if ":" in s else compare.SHAPES[int(s)] for s in sys.argv[1].split(",")]
+    right = [measure(shape, int(sys.argv[2]) if len(sys.argv) > 2 else 15) for shape in shapes]
     sys.exit(0 if all(right) else 1)

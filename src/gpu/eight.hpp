@@ -35,12 +35,12 @@ struct Eight {
     }
 };
 
-template <class In, Reuse reuse, class Thread>
-OCTET_GPU Eight<In> load_eight(Thread& t, const typename In::Element* from) {
+template <class In, class Thread, class... Hint>  // Hint: Reuse, or nothing
+OCTET_GPU Eight<In> load_eight(Thread& t, const typename In::Element* from, Hint... hint) {
     Eight<In> x;
     OCTET_UNROLL
     for (int piece = 0; piece < In::pieces; ++piece) {
-        const Vec16 v = t.template load16<reuse>(from + piece * (8 / In::pieces));
+        const Vec16 v = t.load16(from + piece * (8 / In::pieces), hint...);
         OCTET_UNROLL
         for (int i = 0; i < 4; ++i) x.word[piece * 4 + i] = v.word[i];
     }

@@ -66,7 +66,7 @@ private:
     OCTET_GPU static void copy_row(Thread& t, const Params& p, const u8* from, u8* to, int lane, bool zero) {
         if (p.wide) {
             for (i64 i = lane * 16; i < p.row_bytes; i += unit * 16)
-                t.store16(to + i, zero ? Vec16{} : t.template load16<Reuse::stream>(from + i));
+                t.store16(to + i, zero ? Vec16{} : t.load16(from + i, Reuse::stream));
         } else {
             for (i64 i = lane; i < p.row_bytes; i += unit) t.store(to + i, zero ? u8{0} : t.load(from + i));
         }

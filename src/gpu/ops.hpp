@@ -150,6 +150,10 @@ inline RowsParams rows_params(const ConstTensorView& x, const QuantizeOptions& o
     p.scale = scale_out(out, experts ? 0 : -1, first, options.scaling == Scaling::rowwise ? -1 : first + 1);
     p.rule = rule_of(options);
     p.aligned = rows_aligned(x);
+    // Where the cache holds all that is written, what is read leaves it to that. Else lines that are to go first make
+    // reading slower.
+    constexpr i64 held_by_cache = i64{48} << 20;  // bytes
+    p.reuse = p.total_rows * p.columns <= held_by_cache ? Reuse::stream : Reuse::normal;
     return p;
 }
 

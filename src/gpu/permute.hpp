@@ -93,7 +93,7 @@ OCTET_GPU void store_elements(Thread& t, typename In::Element* to, const Eight<I
 
 template <class In, class Thread>
 OCTET_GPU Eight<In> load_elements(Thread& t, const typename In::Element* from, i32 count, bool aligned) {
-    if (count >= 8 && aligned) return load_eight<In, Reuse::normal>(t, from);
+    if (count >= 8 && aligned) return load_eight<In>(t, from);
     if (count > 0) return load_some<In>(t, from, count);
     return zero_eight<In>();
 }

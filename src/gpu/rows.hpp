@@ -23,6 +23,7 @@ struct RowsParams {
     i64 data_stride[2];
     i32 team;     // threads a row: a multiple of 32 that divides the block's
     i32 aligned;  // every row of x starts on 16 bytes
+    Reuse reuse;  // of x
 };
 
 template <class In_, class Codec_, Scaling scaling, int vectors, int threads_ = 256>
@@ -108,7 +109,7 @@ private:
 
     template <class Thread>
     OCTET_GPU static Eight<In> load(Thread& t, const Params& p, const Row& here, i32 column) {
-        if (column + 8 <= here.reach && p.aligned) return load_eight<In, Reuse::stream>(t, here.x + column);
+        if (column + 8 <= here.reach && p.aligned) return load_eight<In>(t, here.x + column, p.reuse);
         if (column < here.reach) return load_some<In>(t, here.x + column, here.reach - column);
         return zero_eight<In>();
     }
@@ -122,7 +123,7 @@ private:
             const i32 column = column_of(p, start, here.me, j);
             if constexpr (wide) {
                 v[j] = zero_eight<In>();
-                if (column < here.reach) v[j] = load_eight<In, Reuse::stream>(t, here.x + column);
+                if (column < here.reach) v[j] = load_eight<In>(t, here.x + column, p.reuse);
             } else {
                 v[j] = load(t, p, here, column);
             }
@@ -134,7 +135,7 @@ private:
         if (column >= here.reach) return;
         u8* to = here.data + column;
         if constexpr (wide)
-            t.store8(to, eight);
+            t.template store8<Reuse::last>(to, eight);
         else
             store_eight(t, to, eight, here.reach - column);
     }

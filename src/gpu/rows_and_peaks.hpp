@@ -155,7 +155,7 @@ private:
             OCTET_UNROLL
             for (int j = 0; j < vectors; ++j)
                 if (b < count && column_of(t.thread(), j) < p.columns)
-                    t.store8(to + column_of(0, j), encode_eight<Codec>(t, x[b][j], of_row));
+                    t.template store8<Reuse::last>(to + column_of(0, j), encode_eight<Codec>(t, x[b][j], of_row));
         }
     }
 

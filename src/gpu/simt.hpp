@@ -64,6 +64,7 @@ inline constexpr int unit = 32;
 enum class Reuse {
     normal,
     stream,  // not read again soon: leave the caches to others
+    last,    // written: the last to leave them
 };
 
 // Whether the rest of a line of memory, of which a part is asked for, is wanted soon, by whomever.

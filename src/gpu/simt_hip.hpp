@@ -48,14 +48,9 @@ struct HipThread {
     }
 
     // ---- global memory
-    template <Reuse reuse = Reuse::normal>
-    OCTET_GPU static Vec16 load16(const void* from) {
+    OCTET_GPU static Vec16 load16(const void* from, Reuse reuse = Reuse::normal) {
         const auto* words = static_cast<const Words4*>(from);
-        Words4 v;
-        if constexpr (reuse == Reuse::stream)
-            v = __builtin_nontemporal_load(words);
-        else
-            v = *words;
+        const Words4 v = reuse == Reuse::stream ? __builtin_nontemporal_load(words) : *words;
         return {{v[0], v[1], v[2], v[3]}};
     }
     // gfx942 copies no 16 bytes past its registers: a load, and a store once they are there.
@@ -67,9 +62,11 @@ struct HipThread {
     template <int later>
     OCTET_GPU static void await_copies() {}
     OCTET_GPU static void prefetch(const void*) {}
+    template <Reuse = Reuse::stream>
     OCTET_GPU static void store16(void* to, Vec16 v) {
         __builtin_nontemporal_store(Words4{v.word[0], v.word[1], v.word[2], v.word[3]}, static_cast<Words4*>(to));
     }
+    template <Reuse = Reuse::stream>
     OCTET_GPU static void store8(void* to, Vec8 v) {
         __builtin_nontemporal_store(Words2{v.word[0], v.word[1]}, static_cast<Words2*>(to));
     }

@@ -187,7 +187,7 @@ private:
             for (int i = 0; i < inputs; ++i) {
                 const Element* from = i == 2 ? ds_ + column : gate_ + column + i * p.half;
                 if constexpr (whole)
-                    of[j].x[i] = load_eight<In, Reuse::normal>(t, from);
+                    of[j].x[i] = load_eight<In>(t, from);
                 else
                     of[j].x[i] = load_some<In>(t, from, count);
             }
@@ -288,7 +288,7 @@ private:
     template <class Thread>
     OCTET_GPU static void store_codes(Thread& t, const Row& row, i32 column, u8* data, const Vec8& codes) {
         if constexpr (whole)
-            t.store8(data, codes);
+            t.template store8<Reuse::last>(data, codes);
         else
             store_eight(t, data, codes, row.columns - column);
     }

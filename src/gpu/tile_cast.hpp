@@ -282,9 +282,9 @@ protected:
             const Vec8 eight = encode_eight<Codec>(t, x[j], scale);
             u8* to = data + row_after(j) * stride;
             if (pieces == Pieces::whole)
-                t.store8(to, eight);
+                t.template store8<Reuse::last>(to, eight);
             else if (inside && pieces != Pieces::elements)
-                t.store8(to, eight);
+                t.template store8<Reuse::last>(to, eight);
             else if (inside)
                 store_row_part(t, to, eight, columns);
         }
@@ -382,7 +382,7 @@ protected:
         };
         if (pieces == Pieces::whole) {
             OCTET_UNROLL
-            for (int i = 0; i < times; ++i) t.store16(to + i * apart * stride, transposed_of(i));
+            for (int i = 0; i < times; ++i) t.template store16<Reuse::last>(to + i * apart * stride, transposed_of(i));
             return;
         }
         const i32 columns = t.load_shared(&nth(s, k).columns) - column;
@@ -398,7 +398,7 @@ protected:
                 if (real > 0) v = transposed_of(i);
                 OCTET_UNROLL
                 for (int w = 0; w < 4; ++w) v.word[w] &= kept.word[w];
-                if (apart * i < columns) t.store16(to + i * apart * stride, v);
+                if (apart * i < columns) t.template store16<Reuse::last>(to + i * apart * stride, v);
             }
             return;
         }

@@ -147,7 +147,7 @@ private:
     template <bool whole, class Thread>
     OCTET_GPU static Eight<In> load(Thread& t, const Segment& a, i32 token, bool mine) {
         if constexpr (whole)
-            return mine && token < a.rows ? load_eight<In, Reuse::stream>(t, a.x + token) : zero_eight<In>();
+            return mine && token < a.rows ? load_eight<In>(t, a.x + token) : zero_eight<In>();
         else
             return mine && token < a.rows ? load_some<In>(t, a.x + token, a.rows - token) : zero_eight<In>();
     }
@@ -225,7 +225,6 @@ private:
     template <int team, int rows, class Thread>
     OCTET_GPU static void share_wide(Thread& t, const Params& p, Shared& s, const Segment& a, i64 feature0, i64 end) {
         constexpr int steps = vectors / rows;
-        constexpr Reuse reuse = team == threads ? Reuse::normal : Reuse::stream;
         const int me = t.thread() % team;
         const bool ragged = a.rows % 8 != 0;
         const auto token_of = [&](int j) { return (me + j * team) * 8; };
@@ -259,7 +258,7 @@ private:
                 for (int i = 0; i < vectors; ++i) {
                     x[i] = zero_eight<In>();
                     if (i / steps < mine && start + token_of(i % steps) < a.rows)
-                        x[i] = load_eight<In, reuse>(t, from + i / steps * p.x_stride + start + token_of(i % steps));
+                        x[i] = load_eight<In>(t, from + i / steps * p.x_stride + start + token_of(i % steps));
                 }
                 if (ragged) {
                     OCTET_UNROLL

@@ -227,7 +227,7 @@ private:
                 const Vec8 a = encode_eight<Codec>(t, eight_at(t, from), scale);
                 Vec8 b{{0, 0}};
                 if (left > 8) b = encode_eight<Codec>(t, eight_at(t, from + 1), scale);
-                t.store16(to, Vec16{{a.word[0], a.word[1], b.word[0], b.word[1]}});
+                t.template store16<Reuse::last>(to, Vec16{{a.word[0], a.word[1], b.word[0], b.word[1]}});
             }
         } else {
             OCTET_ROLLED
@@ -235,11 +235,12 @@ private:
                  left -= apart, room -= apart, token += apart, to += apart) {
                 const Vec8 a = encode_eight<Codec>(t, some_at(t, s.x[row_of(t)], token, left), scale),
                            b = encode_eight<Codec>(t, some_at(t, s.x[row_of(t)], token + 8, left - 8), scale);
-                t.store16(to, first_bytes(Vec16{{a.word[0], a.word[1], b.word[0], b.word[1]}}, left));
+                t.template store16<Reuse::last>(to,
+                                                first_bytes(Vec16{{a.word[0], a.word[1], b.word[0], b.word[1]}}, left));
             }
         }
         OCTET_ROLLED
-        for (; room > 0; room -= apart, to += apart) t.store16(to, Vec16{{0, 0, 0, 0}});
+        for (; room > 0; room -= apart, to += apart) t.template store16<Reuse::last>(to, Vec16{{0, 0, 0, 0}});
     }
 };
 

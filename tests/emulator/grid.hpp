@@ -120,10 +120,7 @@ public:
         std::memcpy(to, &converted, sizeof(T));
     }
 
-    template <Reuse = Reuse::normal>
-    Vec16 load16(const void* from) {
-        return wide_load<Vec16>(from);
-    }
+    Vec16 load16(const void* from, Reuse = Reuse::normal) { return wide_load<Vec16>(from); }
     // A copy arrives when it is awaited and no sooner, so that a kernel cannot do without the wait.
     template <Line line = Line::this_part>
     void copy_async(Vec16* to_shared, const void* from, bool inside) {
@@ -153,8 +150,14 @@ public:
             lane_.commits.pop_front();
         }
     }
-    void store16(void* to, Vec16 v) { wide_store(to, v); }
-    void store8(void* to, Vec8 v) { wide_store(to, v); }
+    template <Reuse = Reuse::stream>
+    void store16(void* to, Vec16 v) {
+        wide_store(to, v);
+    }
+    template <Reuse = Reuse::stream>
+    void store8(void* to, Vec8 v) {
+        wide_store(to, v);
+    }
     template <class T>
     T load(const T* from) {
         return *from;

@@ -82,16 +82,16 @@ TEST(CastsBeside, WhereTheyPay) {
     EXPECT_EQ(beside("mxfp8", 16640, 8192, 5120, 1, in_forward), CastsBeside{});
     EXPECT_EQ(beside("fp8_rowwise:accumulation=fast,dgrad=bf16", 16640, 8192, 5120, 1, in_forward),
               (CastsBeside{true, false, Beside::nothing}));
-    EXPECT_EQ(beside(fast, 98304, 1408, 2048, 64, in_forward), (CastsBeside{true, true, Beside::nothing}));  // held
-    EXPECT_EQ(beside(fast, 98304, 2816, 2048, 8, in_forward), (CastsBeside{true, true, Beside::nothing}));   // held
+    EXPECT_EQ(beside(fast, 98304, 1408, 2048, 64, in_forward), (CastsBeside{false, true, Beside::nothing}));  // held
+    EXPECT_EQ(beside(fast, 98304, 2816, 2048, 8, in_forward), (CastsBeside{true, true, Beside::nothing}));    // held
     EXPECT_EQ(beside(fast, 32768, 4096, 7168, 8, in_forward), (CastsBeside{true, true, Beside::forward}));
     EXPECT_EQ(beside(fast, 16640, 8192, 5120, 16, in_forward), (CastsBeside{false, true, Beside::forward}));
     // Weights beside wgrad, and then the gradients are cast whole: where those are few, or held.
-    EXPECT_EQ(beside(fast, 98304, 1408, 2048, 64, in_both), (CastsBeside{true, false, Beside::wgrad}));
+    EXPECT_EQ(beside(fast, 98304, 1408, 2048, 64, in_both), (CastsBeside{false, false, Beside::wgrad}));
     EXPECT_EQ(beside(fast, 16640, 8192, 5120, 16, in_both), (CastsBeside{true, false, Beside::wgrad}));
     EXPECT_EQ(beside(fast, 98304, 2816, 2048, 8, in_both), (CastsBeside{true, true, Beside::nothing}));
     // What test_grouped_mm.py counts on, on a GPU.
-    EXPECT_EQ(beside(fast, 16640, 1408, 2048, 4, in_both).weights, Beside::nothing);
+    EXPECT_EQ(beside(fast, 16640, 1408, 2048, 2, in_both).weights, Beside::nothing);
     EXPECT_EQ(beside(fast, 33000, 3072, 4096, 4, in_both).weights, Beside::nothing);
     EXPECT_EQ(beside(fast, 32768, 2048, 4096, 8, in_both).weights, Beside::wgrad);
     EXPECT_EQ(beside(fast, 32768, 1408, 1024, 32, in_both).weights, Beside::wgrad);
