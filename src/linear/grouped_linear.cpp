@@ -112,7 +112,7 @@ void GroupedLinear::cache_weights(bool along_k, bool along_n, ReusedTensor& scra
     timed(report_.cast_seconds, [&] { quantize_weights(weights_, options, forward, dgrad, quantize_on); });
     ++report_.weight_casts;
     along_k_cached_ = along_k_cached_ || along_k;
-    along_n_cached_ = along_n_cached_ || along_n;
+    along_n_cached_ = along_n_cached_ || (along_n && on.later == nullptr);  // what is left for later is not there yet
 }
 
 // The orientations of x that are asked for, from one visit.
@@ -157,19 +157,15 @@ void GroupedLinear::forward(ConstTensorView a, Groups groups, TensorView y, Line
     const bool cast_rows = now.forward == ProductPrecision::fp8;
     if (halves.activations || !cast_rows) cast_on.later = &later;  // without rows nothing is for this product
     if (halves.weights == Beside::forward) weights_on.later = &later;
-    const bool along_n_before = along_n_cached_;
-    bool along_n_after = along_n_before;
+    const bool cast_along_n = cast_rows && now.dgrad == ProductPrecision::fp8 && !along_n_cached_;
     Operand left(a), right(weights_);
     const bool cast_columns = kept != nullptr && wgrad_in_8_bits();
     if (cast_rows || cast_columns) {
         const QuantizeOptions options = options_for(recipe_.format);
         QuantizedView rows{}, columns{};
         if (cast_rows) {
-            const bool along_n = now.dgrad == ProductPrecision::fp8 && !along_n_cached_;
-            cache_weights(!along_k_cached_, along_n,
+            cache_weights(!along_k_cached_, cast_along_n,
                           weights_on.later != nullptr ? workspace.weight_scratch : workspace.scratch, weights_on);
-            along_n_after = along_n_cached_;
-            if (weights_on.later != nullptr) along_n_cached_ = along_n_before;  // until its second half is made
             rows = workspace.activation_rows.reshape_rows(options, tokens, shape_.in_features, a.device);
             left = workspace.activation_rows.operand();
             right = along_k_.operand();
@@ -189,7 +185,7 @@ void GroupedLinear::forward(ConstTensorView a, Groups groups, TensorView y, Line
                         with_workspace(on, workspace.scratch, a.device, product_workspace_bytes(left, right)));
     });
     later.run(on.stream);
-    along_n_cached_ = along_n_after;
+    along_n_cached_ = along_n_cached_ || cast_along_n;
 
     if (kept == nullptr) return;
     kept->tokens_ = tokens;
