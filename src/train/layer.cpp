@@ -202,7 +202,9 @@ std::size_t Layer::kept_bytes(const LayerKept& kept) const {
     bytes += kept.qkv_kept.bytes() + kept.o_kept.bytes();  // what they borrow included
     if (mlp_ != nullptr) return bytes + kept.mlp.bytes();
     // The router borrows x; shared experts that borrow it too have counted it.
-    const bool counted = config_.shared_experts > 0 && !moe_->options().recipe.quantizes();
+    const Recipe& recipe = moe_->options().recipe;
+    const bool borrows = !recipe.quantizes() || recipe.wgrad == WgradPrecision::bf16;
+    const bool counted = config_.shared_experts > 0 && borrows;
     return bytes + kept.moe.bytes() + (counted ? 0 : kept.x_mlp.bytes());
 }
 
