@@ -18,8 +18,9 @@ constexpr const char* font = "sans-serif,13";
 // Runs a script and takes what it prints. The script goes through a file because gnuplot reads data and commands from
 // one stream and its answer would have to be read at the same time.
 std::string run_gnuplot(const std::string& script) {
-    std::string path = (std::filesystem::temp_directory_path() / "octet-plot-XXXXXX").string();
-    const int descriptor = mkstemp(path.data());
+    std::error_code error;
+    std::string path = (std::filesystem::temp_directory_path(error) / "octet-plot-XXXXXX").string();
+    const int descriptor = error ? -1 : mkstemp(path.data());
     if (descriptor < 0) return "";
     FILE* file = fdopen(descriptor, "w");
     std::fwrite(script.data(), 1, script.size(), file);
@@ -56,7 +57,6 @@ std::string draw(const LinePlot& plot) {
     script += "set xlabel " + quoted(plot.x_label) + "\nset ylabel " + quoted(plot.y_label) + "\n";
     script += "set grid lc rgb '#dddddd' lt 1 lw 0.6\nset border 3 lc rgb '#666666'\nset tics nomirror\n";
     script += "set key outside right top vertical Left reverse width 1 samplen 2\n";
-    if (plot.log_y) script += "set logscale y\nset format y '%.0e'\n";
     std::string commands;
     for (std::size_t i = 0; i < plot.series.size(); ++i) {
         const Series& series = plot.series[i];

@@ -15,7 +15,6 @@ struct Series {
 
 struct LinePlot {
     std::string x_label = "step", y_label{};
-    bool log_y = false;
     std::vector<Series> series{};
 };
 
@@ -28,7 +27,7 @@ struct HeatPlot {
     double low = 0, middle = 1, high = 2;  // colours: blue, white, red
 };
 
-// SVG, or an empty string where gnuplot is missing or fails.
+// SVG, or an empty string where gnuplot is missing or fails, or there is no folder for temporary files.
 std::string draw(const LinePlot& plot);
 std::string draw(const HeatPlot& plot);
 bool has_gnuplot();

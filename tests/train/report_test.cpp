@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdlib>
 #include <limits>
 
 #include "train/report_curves.hpp"
@@ -55,6 +56,16 @@ TEST(Report, CurvesFollowTheRecords) {
     EXPECT_NEAR(underflow_plot(runs[1]).series.at(0).y.at(0), 1.0, 1e-12);
     EXPECT_NEAR(saturation_plot(runs[1]).series.at(0).y.at(0), 2.0, 1e-12);
     EXPECT_EQ(scale_plot(runs[1]).series.at(0).y.at(0), 3.0);
+}
+
+TEST(Report, WithoutAFolderForTemporaryFilesItHasNoPictures) {
+    const char* before = std::getenv("TMPDIR");
+    const std::string kept = before == nullptr ? "" : before;
+    setenv("TMPDIR", "/there/is/no/such/folder", 1);
+    const std::string page = report_html({record("bf16", 1)});
+    before == nullptr ? unsetenv("TMPDIR") : setenv("TMPDIR", kept.c_str(), 1);
+    EXPECT_EQ(page.find("<img"), std::string::npos);
+    EXPECT_NE(page.find("<table>"), std::string::npos);
 }
 
 TEST(Report, NamesAreEscaped) {
