@@ -82,13 +82,13 @@ void unswizzle_scales(ConstTensorView blocked, TensorView scale, const Execution
 
 void swizzle_group_scales(ConstTensorView scale, Groups groups, TensorView blocked, const Execution& on) {
     check_group_swizzle(scale, groups, blocked);
-    check::disjoint({{"scale", scale}}, {{"blocked", blocked}});
+    check::disjoint({{"scale", scale}, check::offsets(groups)}, {{"blocked", blocked}});
     op_table(on, scale.device).swizzle_group_scales(scale, groups, blocked, on);
 }
 
 void unswizzle_group_scales(ConstTensorView blocked, Groups groups, TensorView scale, const Execution& on) {
     check_group_swizzle(scale, groups, blocked);
-    check::disjoint({{"blocked", blocked}}, {{"scale", scale}});
+    check::disjoint({{"blocked", blocked}, check::offsets(groups)}, {{"scale", scale}});
     op_table(on, scale.device).unswizzle_group_scales(blocked, groups, scale, on);
 }
 

@@ -202,6 +202,13 @@ TEST_F(BadInput, AnOutputOverTheGroupOffsets) {
     refused([&] { quantize_columns(x, inside, alignment, {}, q); }, words);
     const TensorView padded = output(Format::f32, {padded_bound(m, 3, alignment), k});
     refused([&] { unpad_groups(padded, inside, alignment, over); }, words);
+    const std::int64_t blocked_bytes = swizzled_group_rows(m, 3) * swizzled_columns(5);
+    const TensorView scales = output(Format::e8m0, {m, 5}), blocked = output(Format::e8m0, {blocked_bytes});
+    std::vector<std::int32_t> many(static_cast<std::size_t>(blocked_bytes));
+    many[0] = many[1] = 2, many[2] = 5;
+    const Groups within{many.data(), 3, {}};
+    refused([&] { swizzle_group_scales(scales, within, {many.data(), Format::e8m0, {blocked_bytes}}); }, words);
+    refused([&] { unswizzle_group_scales(blocked, within, {many.data(), Format::e8m0, {m, 5}}); }, words);
     EXPECT_EQ(numbers[2], 5);
 }
 
