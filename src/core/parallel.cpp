@@ -1,6 +1,7 @@
 #include "core/parallel.hpp"
 
 #include <pthread.h>
+#include <sched.h>
 
 #include <algorithm>
 #include <atomic>
@@ -198,10 +199,16 @@ Pool& pool() {
 
 }  // namespace
 
+int usable_cores() {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    if (sched_getaffinity(0, sizeof set, &set) == 0) return std::max(1, CPU_COUNT(&set));
+    return static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));  // more cores than the set has room for
+}
+
 int thread_count(int threads) {
-    if (threads > 0) return threads;
-    static const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
-    return cores;
+    static const int cores = usable_cores();
+    return threads > 0 ? threads : cores;
 }
 
 void detail::parallel_for(int threads, std::int64_t count, std::int64_t grain, RangeFunction function, void* context) {

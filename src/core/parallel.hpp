@@ -7,7 +7,10 @@
 
 namespace octet {
 
-// The number of threads that `threads` asks for: 0 means every core this process may run on.
+// The cores that this process may run on.
+int usable_cores();
+
+// The number of threads that `threads` asks for: 0 means every usable core.
 int thread_count(int threads);
 
 namespace detail {

@@ -62,7 +62,7 @@ double copy_gbps(int threads, const TimingPlan& plan) {
     std::memset(from.data(), 1, from.bytes());
     std::memset(to.data(), 2, to.bytes());
     // One long copy a thread: short ones would go through the caches and read what they are about to overwrite.
-    const std::int64_t share = bytes / (threads ? threads : cpu_cores());
+    const std::int64_t share = bytes / thread_count(threads);
     const Timing timing = time_median(plan, [&] {
         parallel_for(threads, bytes, share, [&](std::int64_t begin, std::int64_t end) {
             std::memcpy(to.as<char>() + begin, from.as<char>() + begin, static_cast<std::size_t>(end - begin));
@@ -239,7 +239,7 @@ int bench_kernels(KernelArguments arguments) {
     }
     const TimingPlan plan{arguments.quick ? 5 : 11, arguments.quick ? 0.5 : 3.0};
     const Execution on{.backend = Backend::cpu, .threads = arguments.threads};
-    const int threads = arguments.threads ? arguments.threads : cpu_cores();
+    const int threads = thread_count(arguments.threads);
     const double copy = copy_gbps(arguments.threads, plan);
     fmt::print(
         "{}, {} threads; copy {:.1f} GB/s (read and written, measured in this run)\n"

@@ -3,6 +3,7 @@
 
 #include "checks.hpp"
 #include "commands.hpp"
+#include "core/parallel.hpp"
 #include "cpu/simd.hpp"
 #include "linear/choice.hpp"
 #include "machine.hpp"
@@ -28,7 +29,7 @@ int info(bool as_json) {
     }
     fmt::print("octet      {} ({}), built by {}, {}\n", build_info::version, build_info::commit, build_info::compiler,
                build_info::build_type);
-    fmt::print("cpu        {}, {} cores, {:.1f} GiB\n", cpu_name(), cpu_cores(), host_memory_gib());
+    fmt::print("cpu        {}, {} cores, {:.1f} GiB\n", cpu_name(), usable_cores(), host_memory_gib());
     fmt::print("backends   reference  the scalar specification\n");
     fmt::print("           cpu        Highway {}, using {}\n", build_info::highway, cpu::name(cpu::active_target()));
     fmt::print("           cuda       {}\n", cuda ? fmt::format("compiled in, CUDA {}, for sm_90a", build_info::cuda)

@@ -1,12 +1,12 @@
 #include "machine.hpp"
 
-#include <sched.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <ctime>
 #include <fstream>
 
+#include "core/parallel.hpp"
 #include "octet_build_info.hpp"
 
 namespace octet::tool {
@@ -19,13 +19,6 @@ std::string cpu_name() {
         if (colon != std::string::npos && colon + 2 <= line.size()) return line.substr(colon + 2);
     }
     return "unknown CPU";
-}
-
-int cpu_cores() {
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
-    return CPU_COUNT(&set);
 }
 
 double host_memory_gib() {
@@ -44,7 +37,7 @@ std::string utc_date() {
 
 nlohmann::json stamp(const std::string& command) {
     return {{"cpu", cpu_name()},
-            {"cores", cpu_cores()},
+            {"cores", usable_cores()},
             {"version", build_info::version},
             {"commit", build_info::commit},
             {"compiler", build_info::compiler},

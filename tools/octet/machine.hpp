@@ -8,7 +8,6 @@
 namespace octet::tool {
 
 std::string cpu_name();
-int cpu_cores();  // those this process may use
 double host_memory_gib();
 std::string utc_date();  // 2026-11-15T02:30:00Z
 
