@@ -284,6 +284,12 @@ static void products(void) {
     OK(octet_product_options_set(add, "update", "add"));
     REFUSED(octet_product_options_set(add, "update", "subtract"), "subtract");
     REFUSED(octet_product_options_set(add, "upgrade", "add"), "upgrade");
+    char value[16];
+    OK(octet_product_options_get(add, "update", value, sizeof value, NULL));
+    CHECK(strcmp(value, "add") == 0);
+    OK(octet_product_options_get(add, "accumulation", value, sizeof value, NULL));
+    CHECK(strcmp(value, "promoted") == 0);
+    REFUSED(octet_product_options_get(add, "upgrade", value, sizeof value, NULL), "upgrade");
     OK(octet_grouped_wgrad(ody, oa, s.groups, 1, s.tdw, add, NULL));
     CHECK(s.dw[1][0][0] == 10);
     REFUSED(octet_grouped_forward(NULL, ow, s.groups, s.ty, NULL, NULL), "a is NULL");

@@ -117,7 +117,9 @@ struct Lists {
                 slot_of_row[static_cast<std::size_t>(places[i])] = -1;
                 row_of_slot[i] = static_cast<i32>(order.rows + below(random, 5));
             }
-            if (bad && below(random, 9) == 0) row_of_slot[i] = static_cast<i32>(below(random, 3) * 1000000007 - 5);
+            if (bad && below(random, 5) == 0)  // another slot's row, or none
+                row_of_slot[i] =
+                    static_cast<i32>(below(random, 2) ? below(random, order.rows) : below(random, 3) * 1000000007 - 5);
         }
         order.row_of_slot = row_of_slot.data();
         order.slot_of_row = slot_of_row.data();

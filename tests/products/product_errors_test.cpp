@@ -63,6 +63,14 @@ TEST_F(ProductErrors, Offsets) {
     refuses([&] { grouped_wgrad(qdy_columns.operand(), qa_columns.operand(), groups_of(much), 16, dw); }, {"80"});
     const std::vector<std::int32_t> odd{17, 34};
     refuses([&] { grouped_wgrad(qdy_columns.operand(), qa_columns.operand(), groups_of(odd), 16, dw); }, {"64"});
+    const std::vector<std::int32_t> all{17, 33};  // 48 columns
+    QuantizedView narrow = qdy_columns.view();
+    narrow.data.extents.shape[1] = 47;
+    refuses(
+        [&] {
+            grouped_wgrad({narrow, Scaling::rowwise}, qa_columns.operand(), groups_of(all), 16, dw);
+        },
+        {"47", "48"});
 }
 
 TEST_F(ProductErrors, FormatsAndScalings) {

@@ -125,6 +125,45 @@ TEST_F(Loop, WritesDownWhatHappened) {
     EXPECT_EQ(parse_config(read_text(folder / "run/config.toml"), "toy").model, parse_config(toy, "toy").model);
 }
 
+// The same windows in other portions: micro-batches of a step, and batches of an evaluation.
+TEST_F(Loop, LossesAreMeansWhateverTheBatch) {
+    std::vector<Watched> watched(2);
+    for (const std::int64_t batch : {2, 4}) {
+        RunOptions run = options("batch" + std::to_string(batch), RecipeKind::bf16);
+        run.model.activations = Format::f32;
+        run.config.training.steps = 2;
+        run.config.training.batch = batch;
+        run.config.training.accumulate = 4 / batch;
+        run.eval_every = 1;
+        watched[static_cast<std::size_t>(batch / 4)].follow(run);
+    }
+    for (std::size_t step = 0; step < 2; ++step) {
+        EXPECT_NEAR(watched[0].losses[step], watched[1].losses[step], 1e-5);
+        EXPECT_NEAR(watched[0].evaluations[step].loss, watched[1].evaluations[step].loss, 1e-5);
+        EXPECT_EQ(watched[0].evaluations[step].tokens, 3 * 16);
+    }
+}
+
+TEST_F(Loop, RefusesToGoOnWithOtherData) {
+    const auto run_options = [&](Start start) {
+        RunOptions run = options("run", RecipeKind::bf16);
+        run.config.model.vocabulary = run.corpus.vocabulary = 65536;
+        run.config.training.steps = 1;
+        run.start = start;
+        return run;
+    };
+    Watched watched;
+    watched.follow(run_options(Start::fresh));
+    RunOptions seed = run_options(Start::resume), tokens = seed, text = seed;
+    seed.data_seed = 2;
+    tokens.corpus.tokens = "u16";
+    write_text(folder / "other.txt", read_text(folder / "text.txt") + "one line more\n");
+    text.corpus.path = folder / "other.txt";
+    for (const RunOptions& other : {seed, tokens, text})
+        EXPECT_NE(error_of([&] { watched.follow(other); }).find("its position means nothing there"), std::string::npos);
+    EXPECT_EQ(watched.follow(run_options(Start::resume)).step, 1);
+}
+
 TEST_F(Loop, RefusesARunThatIsThere) {
     Watched watched;
     watched.follow(options("run"));

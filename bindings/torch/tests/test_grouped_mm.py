@@ -369,6 +369,12 @@ def test_the_torchao_calls(device):
     if device.type == "cpu":
         mx = _to_mxfp8_then_scaled_grouped_mm(a, b, offs=ends, out_dtype=torch.float32, wgrad_with_hp=True)
         assert torch.equal(mx[owned], octet.grouped_mm(a, b, ends, "mxfp8:wgrad=bf16", out_dtype=torch.float32)[owned])
+        floor = _to_mxfp8_then_scaled_grouped_mm(a, b, offs=ends, out_dtype=torch.float32, scale_calculation_mode="floor")
+        assert torch.equal(floor[owned], octet.grouped_mm(a, b, ends, "mxfp8:mx=floor", out_dtype=torch.float32)[owned])
+        assert not torch.equal(floor[owned], mx[owned])
+        wide = _to_fp8_rowwise_then_scaled_grouped_mm(a, b, ends, float8_dtype=torch.float8_e5m2)
+        assert torch.equal(wide[owned], octet.grouped_mm(a, b, ends, "fp8_rowwise:format=e5m2,gradient=e5m2")[owned])
+        assert not torch.equal(wide[owned], rowwise[owned])
         blocks = _to_fp8_blockwise_then_scaled_grouped_mm(a, b, ends)
         assert torch.equal(blocks[owned], octet.grouped_mm(a, b, ends, "fp8_blockwise")[owned])
 
