@@ -1,18 +1,12 @@
-#include <cstring>
 #include <utility>
 
 #include "core/parallel.hpp"
+#include "core/zeros.hpp"
 #include "linear/stopwatch.hpp"
 #include "octet/moe.hpp"
 
 namespace octet {
 namespace {
-
-Tensor make_zeros(Extents extents) {
-    Tensor tensor(Format::f32, extents);
-    std::memset(tensor.as<char>(), 0, tensor.bytes());
-    return tensor;
-}
 
 void round_to_bf16(const Tensor& from, ReusedTensor& to, const Execution& on) {
     auto* out = static_cast<std::uint16_t*>(to.reshape(Format::bf16, from.extents()).data);
@@ -30,10 +24,10 @@ Experts::Experts(std::string prefix, ExpertShape shape, Format activations, Reci
       activations_(activations),
       gate_up_({shape.experts, 2 * shape.expert_hidden, shape.hidden}, recipe),
       down_({shape.experts, shape.hidden, shape.expert_hidden}, recipe),
-      gate_up_weights_(make_zeros({shape.experts, 2 * shape.expert_hidden, shape.hidden})),
-      gate_up_gradient_(make_zeros(gate_up_weights_.extents())),
-      down_weights_(make_zeros({shape.experts, shape.hidden, shape.expert_hidden})),
-      down_gradient_(make_zeros(down_weights_.extents())) {}
+      gate_up_weights_(zeros({shape.experts, 2 * shape.expert_hidden, shape.hidden})),
+      gate_up_gradient_(zeros(gate_up_weights_.extents())),
+      down_weights_(zeros({shape.experts, shape.hidden, shape.expert_hidden})),
+      down_gradient_(zeros(down_weights_.extents())) {}
 
 std::vector<Parameter> Experts::parameters() {
     return {{prefix_ + ".gate_up", gate_up_weights_, gate_up_gradient_},

@@ -2,6 +2,7 @@
 #include <cstring>
 #include <limits>
 
+#include "core/zeros.hpp"
 #include "linear/stopwatch.hpp"
 #include "octet/error.hpp"
 #include "octet/moe.hpp"
@@ -32,15 +33,13 @@ Groups one_group(const std::int32_t& end) { return {&end, 1, {}}; }
 
 MoeLayer::MoeLayer(const MoeOptions& options)
     : options_(checked(options)),
-      router_weights_(Format::f32, {1, options.router.experts, options.hidden}),
-      router_gradient_(Format::f32, {1, options.router.experts, options.hidden}),
+      router_weights_(zeros({1, options.router.experts, options.hidden})),
+      router_gradient_(zeros({1, options.router.experts, options.hidden})),
       experts_("experts", {options.router.experts, options.hidden, options.expert_hidden}, options.activations,
                options.recipe),
       inference_router_(options.router),
       balance_bias_(static_cast<std::size_t>(options.router.experts), 0.0f),
       balance_counts_(static_cast<std::size_t>(options.router.experts), 0) {
-    zero(router_weights_);
-    zero(router_gradient_);
     if (options.shared_hidden > 0)
         shared_.emplace_back("shared", ExpertShape{1, options.hidden, options.shared_hidden}, options.activations,
                              options.recipe);

@@ -1,19 +1,9 @@
 #include "train/dense_linear.hpp"
 
-#include <cstring>
-
+#include "core/zeros.hpp"
 #include "train/norm.hpp"
 
 namespace octet::train {
-namespace {
-
-Tensor zeros(const Extents& extents) {
-    Tensor tensor(Format::f32, extents);
-    std::memset(tensor.as<char>(), 0, tensor.bytes());
-    return tensor;
-}
-
-}  // namespace
 
 DenseLinear::DenseLinear(std::int64_t out_features, std::int64_t in_features, Recipe recipe, Format activations)
     : linear_({1, out_features, in_features}, recipe),

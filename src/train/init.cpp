@@ -4,16 +4,13 @@
 #include <cmath>
 #include <numbers>
 
+#include "train/random.hpp"
+
 namespace octet::train {
 namespace {
 
 // splitmix64: a well mixed number for every counter.
-std::uint64_t mixed(std::uint64_t x) {
-    x += 0x9E3779B97F4A7C15u;
-    x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9u;
-    x = (x ^ x >> 27) * 0x94D049BB133111EBu;
-    return x ^ x >> 31;
-}
+std::uint64_t mixed(std::uint64_t x) { return mix(x + 0x9E3779B97F4A7C15u); }
 
 std::uint64_t hash_of(const std::string& text) {  // FNV-1a
     std::uint64_t hash = 0xCBF29CE484222325u;

@@ -1,17 +1,10 @@
 #include "train/layer.hpp"
 
-#include <cstring>
-
+#include "core/zeros.hpp"
 #include "linear/stopwatch.hpp"
 
 namespace octet::train {
 namespace {
-
-Tensor zeros(const Extents& extents) {
-    Tensor tensor(Format::f32, extents);
-    std::memset(tensor.as<char>(), 0, tensor.bytes());
-    return tensor;
-}
 
 // `rows` rows of a matrix [N, K] from `first` on, as a tensor of its own.
 TensorView rows_of(const TensorView& w, std::int64_t first, std::int64_t rows) {

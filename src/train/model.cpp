@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "core/zeros.hpp"
 #include "linear/stopwatch.hpp"
 #include "octet/error.hpp"
 #include "train/embedding.hpp"
@@ -12,12 +13,6 @@
 
 namespace octet::train {
 namespace {
-
-Tensor zeros(const Extents& extents) {
-    Tensor tensor(Format::f32, extents);
-    std::memset(tensor.as<char>(), 0, tensor.bytes());
-    return tensor;
-}
 
 float* numbers(const TensorView& view) { return static_cast<float*>(view.data); }
 

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "core/parallel.hpp"
+#include "core/zeros.hpp"
 #include "octet/error.hpp"
 #include "train/vectorized.hpp"
 
@@ -58,12 +59,6 @@ OCTET_INLINE double sum_of_squares(const float* x, std::int64_t count) {
     for (int lane = 0; lane < 8; ++lane) total += sums[lane];
     for (; i < count; ++i) total += static_cast<double>(x[i]) * static_cast<double>(x[i]);
     return total;
-}
-
-Tensor zeros(const Extents& extents) {
-    Tensor tensor(Format::f32, extents);
-    std::memset(tensor.as<char>(), 0, tensor.bytes());
-    return tensor;
 }
 
 }  // namespace
