@@ -11,6 +11,8 @@
 namespace octet::tool {
 
 void add_bench_kernels(CLI::App& bench, Chosen& chosen);
+void add_bench_products(CLI::App& bench, Chosen& chosen);
+void add_bench_layer(CLI::App& bench, Chosen& chosen);
 
 // On a terminal, a line that says how much has been measured and about how long the rest will take.
 class BenchProgress {

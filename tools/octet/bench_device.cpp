@@ -22,12 +22,6 @@ namespace {
 
 using bench_cases::ProductShape;
 
-Timing timing_of(std::vector<double> us) {
-    std::sort(us.begin(), us.end());
-    const double median = us[us.size() / 2];
-    return {median, 100.0 * (us[us.size() * 3 / 4] - us[us.size() / 4]) / median};
-}
-
 std::string case_name(const std::string& op, const std::string& recipe, std::int64_t m, std::int64_t n, std::int64_t k,
                       std::int64_t e) {
     return fmt::format("{} {} {} {} {} {}", op, recipe, m, n, k, e);

@@ -2,10 +2,10 @@
 #include <fmt/core.h>
 
 #include <cstring>
-#include <random>
 
 #include "bench.hpp"
 #include "bench_device.hpp"
+#include "bench_shapes.hpp"
 #include "checks.hpp"
 #include "core/parallel.hpp"
 #include "machine.hpp"
@@ -29,31 +29,6 @@ struct KernelArguments {
     std::string json, peers;
     std::string command;
 };
-
-Tensor random_bf16(Extents extents, std::uint64_t seed) {
-    Tensor tensor(Format::bf16, extents);
-    auto* to = tensor.as<std::uint16_t>();
-    parallel_for(0, tensor.elements(), 1 << 20, [&](std::int64_t begin, std::int64_t end) {
-        std::mt19937_64 random(seed + static_cast<std::uint64_t>(begin));
-        std::normal_distribution<float> normal;
-        for (std::int64_t i = begin; i < end; ++i) to[i] = BF16::encode(normal(random));
-    });
-    return tensor;
-}
-
-// Uneven groups: weights between 0.5 and 1.5, no alignment.
-std::vector<std::int32_t> uneven_ends(std::int64_t tokens, std::int64_t count) {
-    std::mt19937_64 random(static_cast<std::uint64_t>(count));
-    std::uniform_real_distribution<double> weight(0.5, 1.5);
-    std::vector<double> cumulative(static_cast<std::size_t>(count));
-    double sum = 0;
-    for (double& value : cumulative) value = sum += weight(random);
-    std::vector<std::int32_t> ends;
-    for (const double value : cumulative)
-        ends.push_back(static_cast<std::int32_t>(value / sum * static_cast<double>(tokens)));
-    ends.back() = static_cast<std::int32_t>(tokens);
-    return ends;
-}
 
 // The machine's copy bandwidth, counting bytes read and written, with the same threads.
 double copy_gbps(int threads, const TimingPlan& plan) {
@@ -137,7 +112,7 @@ void bench_tokens(Bench& bench, const Execution& on) {
     const KernelArguments& a = bench.arguments;
     const std::int64_t m = a.m, k = a.k, n = a.n, g = a.groups, alignment = 128, padded = padded_bound(m, g, alignment);
     const Tensor x = random_bf16({m, k}, 1), y = random_bf16({m, n}, 2);
-    const std::vector<std::int32_t> ends = uneven_ends(m, g);
+    const std::vector<std::int32_t> ends = split_ends("uneven", m, g);
     const Groups groups{ends.data(), g, {}};
     const std::string shape = fmt::format("{}x{}", m, k), grouped = fmt::format("{}, {} groups", shape, g);
     const nlohmann::json fields = {{"M", m}, {"K", k}, {"E", g}, {"split", "uneven"}};

@@ -34,17 +34,6 @@ struct ProductArguments {
     std::string json, command;
 };
 
-Tensor random_bf16(Extents extents, std::uint64_t seed) {
-    Tensor tensor(Format::bf16, extents);
-    auto* to = tensor.as<std::uint16_t>();
-    parallel_for(0, tensor.elements(), 1 << 20, [&](std::int64_t begin, std::int64_t end) {
-        std::mt19937_64 random(seed + static_cast<std::uint64_t>(begin));
-        std::normal_distribution<float> normal;
-        for (std::int64_t i = begin; i < end; ++i) to[i] = BF16::encode(normal(random));
-    });
-    return tensor;
-}
-
 // One recipe's operands of one shape, and the calls that are timed.
 struct Step {
     const ProductShape& shape;

@@ -1,4 +1,4 @@
-// What the benchmarks of products and layers share: splits of the tokens, interleaved timing, the BLAS ceiling.
+// What the benchmarks share: random tensors, splits of the tokens, interleaved timing, recipes.
 #pragma once
 
 #include <functional>
@@ -6,15 +6,23 @@
 #include <string>
 #include <vector>
 
-#include "commands.hpp"
+#include "core/parallel.hpp"
 #include "octet/memory.hpp"
 #include "octet/recipe.hpp"
 #include "timing.hpp"
 
 namespace octet::tool {
 
-void add_bench_products(CLI::App& bench, Chosen& chosen);
-void add_bench_layer(CLI::App& bench, Chosen& chosen);
+inline Tensor random_bf16(Extents extents, std::uint64_t seed) {
+    Tensor tensor(Format::bf16, extents);
+    auto* to = tensor.as<std::uint16_t>();
+    parallel_for(0, tensor.elements(), 1 << 20, [&](std::int64_t begin, std::int64_t end) {
+        std::mt19937_64 random(seed + static_cast<std::uint64_t>(begin));
+        std::normal_distribution<float> normal;
+        for (std::int64_t i = begin; i < end; ++i) to[i] = BF16::encode(normal(random));
+    });
+    return tensor;
+}
 
 // even: equal groups; uneven: weights of 0.5 to 1.5; skewed: group g has a share in proportion to 1 / (g + 1).
 inline std::vector<std::int32_t> split_ends(const std::string& split, std::int64_t tokens, std::int64_t count) {
@@ -49,11 +57,7 @@ inline std::vector<Timing> time_in_turn(const TimingPlan& plan, const std::vecto
         if (i >= 2 && std::chrono::duration<double>(Clock::now() - start).count() > plan.seconds) break;
     }
     std::vector<Timing> timings;
-    for (auto& list : us) {
-        std::sort(list.begin(), list.end());
-        const double median = list[list.size() / 2];
-        timings.push_back({median, 100.0 * (list[list.size() * 3 / 4] - list[list.size() / 4]) / median});
-    }
+    for (auto& list : us) timings.push_back(timing_of(std::move(list)));
     return timings;
 }
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 #include <vector>
 
 namespace octet::tool {
@@ -17,6 +18,13 @@ struct TimingPlan {
     double seconds = 1.0;  // stop early once this much has been spent, after three repetitions
 };
 
+// Of repetitions, in any order.
+inline Timing timing_of(std::vector<double> us) {
+    std::sort(us.begin(), us.end());
+    const double median = us[us.size() / 2];
+    return {median, 100.0 * (us[us.size() * 3 / 4] - us[us.size() / 4]) / median};
+}
+
 template <class F>
 Timing time_median(const TimingPlan& plan, F&& f) {
     using Clock = std::chrono::steady_clock;
@@ -29,9 +37,7 @@ Timing time_median(const TimingPlan& plan, F&& f) {
         us.push_back(std::chrono::duration<double, std::micro>(Clock::now() - begin).count());
         if (i >= 2 && std::chrono::duration<double>(Clock::now() - start).count() > plan.seconds) break;
     }
-    std::sort(us.begin(), us.end());
-    const double median = us[us.size() / 2];
-    return {median, 100.0 * (us[us.size() * 3 / 4] - us[us.size() / 4]) / median};
+    return timing_of(std::move(us));
 }
 
 }  // namespace octet::tool
