@@ -28,7 +28,6 @@ constexpr std::uint32_t f32_bits(float x) { return std::bit_cast<std::uint32_t>(
 constexpr float f32_from_bits(std::uint32_t bits) { return std::bit_cast<float>(bits); }
 constexpr std::uint32_t f32_abs_bits(float x) { return f32_bits(x) & 0x7FFFFFFFu; }
 constexpr bool is_nan(float x) { return f32_abs_bits(x) > 0x7F800000u; }
-constexpr bool is_inf(float x) { return f32_abs_bits(x) == 0x7F800000u; }
 
 // 2^exponent for any exponent that f32 can hold, subnormals included.
 constexpr float pow2(int exponent) {

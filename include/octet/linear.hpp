@@ -172,7 +172,6 @@ public:
 
     const LinearReport& report() const { return report_; }
     void reset_report() { report_ = {}; }
-    std::size_t cached_weight_bytes() const { return along_k_.bytes() + along_n_.bytes(); }
 
 private:
     QuantizeOptions options_for(Format format) const;

@@ -1,7 +1,6 @@
 #include "cpu/product.hpp"
 
 #include <algorithm>
-#include <limits>
 #include <vector>
 
 #include "core/element.hpp"

@@ -19,17 +19,17 @@ namespace {
 
 constexpr OpTable reference_column() {
     namespace backend = reference;
-    return {.backend = "reference", OCTET_COLUMN};
+    return {OCTET_COLUMN};
 }
 constexpr OpTable cpu_column() {
     namespace backend = cpu;
-    return {.backend = "cpu", OCTET_COLUMN};
+    return {OCTET_COLUMN};
 }
 constexpr OpTable reference_ops = reference_column(), cpu_ops = cpu_column();
 #if OCTET_HAVE_CUDA
 constexpr OpTable cuda_column() {
     namespace backend = cuda;
-    return {.backend = "cuda", OCTET_COLUMN};
+    return {OCTET_COLUMN};
 }
 constexpr OpTable cuda_ops = cuda_column();
 #endif

@@ -1,4 +1,4 @@
-// The op table: one row per operation, one column per backend. A null entry is an operation the backend does not have.
+// The op table: one row per operation, one column per backend.
 #pragma once
 
 #include "core/operations.hpp"
@@ -6,7 +6,6 @@
 namespace octet {
 
 struct OpTable {
-    const char* backend;
 #define OCTET_ENTRY(name) decltype(&octet::name) name;  // NOLINT(bugprone-macro-parentheses): a declaration
     OCTET_QUANTIZE_OPERATIONS(OCTET_ENTRY)
     OCTET_TOKEN_OPERATIONS(OCTET_ENTRY)
