@@ -29,8 +29,9 @@ OCTET_API octet_status octet_grouped_linear_weights_changed(octet_grouped_linear
  * results do not depend on it. */
 OCTET_API octet_status octet_grouped_linear_arrange_casts(octet_grouped_linear* linear, const char* beside);
 
-/* Forward keeps what backward needs; with wgrad=bf16 and the recipe bf16 that is `a` itself, which must then stay as it
- * is until backward. backward: da and dw may be NULL; dw is overwritten, or with `accumulate` not 0 added to (f32). */
+/* Forward keeps what backward needs; with wgrad=bf16, or the recipe bf16, that is `a` itself, which must then stay as
+ * it is until backward. backward: da and dw may be NULL; dw is overwritten, or with `accumulate` not 0 added to (f32).
+ */
 OCTET_API octet_status octet_grouped_linear_forward(octet_grouped_linear* linear, const octet_tensor* a,
                                                     const octet_groups* groups, octet_tensor* y,
                                                     const octet_execution* on);

@@ -13,8 +13,8 @@ constexpr float fold_amax(float amax, float x) {
     return detail::f32_from_bits(a > b ? a : b);
 }
 
-// rowwise and blockwise: the multiplier that brings amax to the format's largest value. Elements below 1e-12 count as
-// that, so that zeros have a scale too. amax = infinity gives 0, NaN gives NaN.
+// rowwise and blockwise: the multiplier that brings amax to the format's largest value. An amax below 1e-12 counts
+// as that, so that zeros have a scale too. amax = infinity gives 0, NaN gives NaN.
 constexpr float scale_of(float amax, float format_max, ScaleRounding rounding) {
     if (detail::is_nan(amax)) return detail::f32_from_bits(0x7FC00000u);
     const double magnitude = static_cast<double>(amax) > 1e-12 ? static_cast<double>(amax) : 1e-12;

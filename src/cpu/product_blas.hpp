@@ -24,7 +24,7 @@ struct BlasMatrix {
     Lies lies;
 };
 
-// c[m,n] = a[m,r] . b[n,r]^T, added to c when `first` is not set.
+// c[m,n] = a[m,r] . b[n,r]^T, added to c where the chunk is a further one.
 enum class Chunk : std::uint8_t { first, further };
 void blas_multiply(std::int64_t m, std::int64_t n, std::int64_t reduction, const BlasMatrix& a, const BlasMatrix& b,
                    Chunk chunk, float* c, std::int64_t c_step);

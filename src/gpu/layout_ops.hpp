@@ -102,7 +102,7 @@ void pad_or_unpad(Runner& runner, ConstTensorView from, TensorView to, Groups gr
     runner.template launch<PadKernel>(std::clamp<i64>(ceil_div(std::max(p.rows, groups.count), 8), 1, 1 << 16), p);
 }
 
-// scale_of_shape: whichever of the two is the scale tensor, [R, C] or [E, R, C].
+// scale: the shape of whichever of the two is the scale tensor, [R, C] or [E, R, C].
 template <class Runner>
 void swizzle(Runner& runner, const void* from, void* to, const Extents& scale, const Groups* groups, bool back) {
     SwizzleParams p{};

@@ -1,4 +1,4 @@
-// What a model is made of, read from TOML: a preset's name or a file. docs/training.md lists every field.
+// What a model is made of, read from TOML: a preset's name or a file. docs/model.md lists every field.
 #pragma once
 
 #include <cstdint>

@@ -41,7 +41,7 @@ public:
     std::int64_t position() const { return position_; }
     void seek(std::int64_t position) { position_ = position; }
 
-    // `sequences` windows of the evaluation split, in order, from the index-th of `count` that are spread over it.
+    // `sequences` windows of the evaluation split, in order, from the `first` of `count` that are spread over it.
     void evaluation(std::int64_t first, std::int64_t sequences, std::int64_t count, OwnedBatch& batch) const;
 
 private:

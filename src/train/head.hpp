@@ -27,7 +27,7 @@ public:
     // All rows of x times the head, into out [T, V] f32.
     void logits(ConstTensorView x, ConstTensorView weights, TensorView out, const Execution& on);
 
-    // Sum of the losses of counted targets; `counted` is their number.
+    // Sum of the losses of counted targets.
     double loss(ConstTensorView x, ConstTensorView weights, std::span<const std::int32_t> targets, const Execution& on);
 
     // The same, and with it the gradients: dx [T, D] f32 overwritten, weight_gradient [V, D] f32 added to, both of

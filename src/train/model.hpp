@@ -72,7 +72,7 @@ struct ModelStatistics {
 // Where a NaN or an infinity first appeared.
 struct NonFinite {
     std::int64_t layer = -1;  // -1: outside the layers
-    std::string tensor;       // a parameter's name, or "layer 3: attention output", ...
+    std::string tensor;       // a parameter's name, or "attention output", ...
 };
 
 enum class Observe : std::uint8_t { nothing, scales };

@@ -6,7 +6,7 @@
 namespace octet::train {
 namespace {
 
-volatile sig_atomic_t interrupts = 0;  // the one global there is: a signal handler can reach nothing else
+volatile sig_atomic_t interrupts = 0;  // a signal handler can reach nothing but a global
 
 void on_interrupt(int signal_number) {
     if (interrupts != 0) _exit(128 + signal_number);  // checkpoints are complete or not there, so nothing is lost

@@ -53,7 +53,7 @@ MoeOptions options_of(const LayerShape& shape, const Recipe& recipe) {
     return options;
 }
 
-// The choice is steered by the router's bias: none, none, or falling from the first expert to the last.
+// The choice is steered by the router's bias: none, or falling from the first expert to the last.
 void set_split(MoeLayer& layer, const std::string& split) {
     const auto bias = layer.balance_bias();
     for (std::size_t e = 0; e < bias.size(); ++e) bias[e] = split == "skewed" ? 0.3f / static_cast<float>(e + 1) : 0.0f;

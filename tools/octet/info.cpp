@@ -33,16 +33,17 @@ int info(bool as_json) {
     fmt::print("backends   reference  the scalar specification\n");
     fmt::print("           cpu        Highway {}, using {}\n", build_info::highway, cpu::name(cpu::active_target()));
     fmt::print("           cuda       {}\n", cuda ? fmt::format("compiled in, CUDA {}, for sm_90a", build_info::cuda)
-                                                  : std::string("not in this build: nvcc was not found"));
+                                                  : std::string("not in this build"));
     for (const DeviceInfo& gpu : gpus())
         fmt::print("           {:<10} {}, {} multiprocessors, {:.1f} GiB, driver {}\n", to_string(gpu.device), gpu.name,
                    gpu.multiprocessors, static_cast<double>(gpu.memory_bytes) / (1 << 30), gpu.driver);
     if (cuda && gpus().empty()) fmt::print("                      no CUDA device or driver on this machine\n");
     if (cuda)
         fmt::print(
-            "                      products: tensor cores of compute capability 9.0 for bf16 and e4m3 (rowwise, "
-            "blockwise, "
-            "mx)\n                      with rows of whole 16 bytes and no gaps; a plain kernel for everything else\n");
+            "                      products: tensor cores of compute capability 9.0 for bf16, e4m3 (rowwise, "
+            "blockwise,\n"
+            "                      mx) and gradients in e5m2 (rowwise, blockwise), with rows of whole 16 bytes;\n"
+            "                      a plain kernel for everything else\n");
     fmt::print("           hip        not in this build\n");
     fmt::print("tables     sm90       {} tuned classes; the defaults for all others\n",
                tune::table_for("sm90").entries().size());

@@ -29,14 +29,6 @@ int main(int argc, char** argv) {
     CLI::App program{"Octet: Mixture-of-Experts training in 8 bits"};
     program.set_version_flag("--version", octet::build_info::version);
     program.require_subcommand(1);
-    program.footer(
-        "Start with:\n"
-        "  octet info              what this build and this machine have\n"
-        "  octet verify            every operation against the scalar oracle\n"
-        "  octet bench kernels     how fast, as a share of this machine's memory bandwidth\n"
-        "  octet train             a small language model learns in 8 bits; --compare shows it beside its bf16 twin\n"
-        "  octet sample            what it has learnt to write\n"
-        "Each command explains itself with --help.");
 
     Chosen chosen;
     for (int i = 0; i < argc; ++i) chosen.command_line += (i ? " " : "") + std::string(i ? argv[i] : "octet");
@@ -46,6 +38,14 @@ int main(int argc, char** argv) {
     add_tune(program, chosen);
     add_train(program, chosen);
     add_sample(program, chosen);
+    program.footer(  // after the commands, which would inherit it
+        "Start with:\n"
+        "  octet info              what this build and this machine have\n"
+        "  octet verify            every operation against the scalar oracle\n"
+        "  octet bench kernels     how fast, as a share of this machine's memory bandwidth\n"
+        "  octet train             a small language model learns in 8 bits; --compare shows it beside its bf16 twin\n"
+        "  octet sample            what it has learnt to write\n"
+        "Each command explains itself with --help.");
     check_values(program);
     try {
         program.parse(argc, argv);

@@ -34,7 +34,8 @@ void add_train_options(CLI::App& command, TrainArguments& a) {
                        "Several recipes, separated by commas: each is trained from the same seed on the same batches, "
                        "and one report shows them all; bf16 among them is what the others are measured against");
     command
-        .add_option("--dense-recipe", a.dense_recipe, "The same for attention's projections, dense MLPs and the head")
+        .add_option("--dense-recipe", a.dense_recipe,
+                    "The same for attention's projections and dense MLPs; the head is in bf16")
         ->capture_default_str();
     command.add_option("--activations", a.activations, "What enters products that are not in 8 bits: bf16 or f32")
         ->capture_default_str()
