@@ -456,7 +456,7 @@ private:
         if (room <= 0) return;
         u8* to = a.data + row;
         if (real >= 16 && a.wide) {  // and so is room
-            t.template store16<Reuse::last>(to, v);
+            t.store16(to, v);
             return;
         }
         // Padding is zero bytes, whatever zero times the scale is.
@@ -465,7 +465,7 @@ private:
         else
             v = first_bytes(v, real);
         if (a.wide && room >= 16)
-            t.template store16<Reuse::last>(to, v);
+            t.store16(to, v);
         else
             store_sixteen_by_bytes(t, to, v, room);
     }
