@@ -169,7 +169,7 @@ enum {
 };
 
 /* Where and how a call runs. NULL wherever one is taken means the defaults: automatic, every core, the default stream.
- */
+ * On a GPU the tensors' device must be the calling thread's current one (cudaSetDevice), and the stream of it. */
 typedef struct octet_execution octet_execution;
 OCTET_API octet_status octet_execution_create(octet_execution** execution);
 OCTET_API octet_status octet_execution_set_backend(octet_execution* execution, octet_backend backend);
