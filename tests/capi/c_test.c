@@ -349,6 +349,12 @@ static void grouped_linear(void) {
     }
     OK(octet_grouped_linear_backward(linear, s.tdy, s.groups, NULL, s.tdw, 1, NULL));
     CHECK(s.dw[1][0][0] == 10);
+    const int64_t da_shape[2] = {M, K};
+    octet_tensor* nothing = NULL;
+    OK(octet_tensor_create(NULL, OCTET_BF16, 2, da_shape, NULL, OCTET_DEVICE_CPU, 0, &nothing));
+    REFUSED(octet_grouped_linear_backward(linear, s.tdy, s.groups, nothing, s.tdw, 1, NULL), "pass a NULL handle");
+    CHECK(s.dw[1][0][0] == 10);
+    octet_tensor_destroy(nothing);
     REFUSED(octet_grouped_linear_arrange_casts(linear, "W and dgrad"), "W and dgrad");
     REFUSED(octet_grouped_linear_arrange_casts(linear, "W and wgrad"), "beside forward");
     REFUSED(octet_grouped_linear_arrange_casts(linear, NULL), "beside is NULL");

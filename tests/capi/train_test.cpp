@@ -85,4 +85,26 @@ TEST(TrainCApi, ARefusedBatchChangesNothing) {
     EXPECT_EQ(octet_adamw_create(model.handle, nullptr), OCTET_INVALID_ARGUMENT);
 }
 
+// Nor has a refused batch counted in the balance of experts, which a step moves their bias by.
+TEST(TrainCApi, ARefusedBatchIsNotCounted) {
+    const octet::train::testing::TemporaryFolder folder;
+    const int32_t tokens[4] = {1, 2, 3, 4}, others[4] = {60, 61, 62, 63}, bad[4] = {1, 2, 3, 64};
+    const auto saved_after = [&](bool refused) {
+        const Model model;
+        if (refused) {
+            EXPECT_EQ(octet_model_forward_backward(model.handle, others, bad, 1, 4, 1, nullptr, nullptr),
+                      OCTET_INVALID_ARGUMENT);
+        }
+        EXPECT_EQ(octet_model_forward_backward(model.handle, tokens, tokens, 1, 4, 1, nullptr, nullptr), OCTET_OK);
+        octet_adamw* optimizer = nullptr;
+        EXPECT_EQ(octet_adamw_create(model.handle, &optimizer), OCTET_OK);
+        EXPECT_EQ(octet_adamw_step(optimizer, 1e-3, nullptr), OCTET_OK);
+        octet_adamw_destroy(optimizer);
+        const std::string path = (folder.path() / "model.safetensors").string();
+        EXPECT_EQ(octet_model_save(model.handle, path.c_str()), OCTET_OK);
+        return octet::train::testing::read_text(path);
+    };
+    EXPECT_TRUE(saved_after(true) == saved_after(false));
+}
+
 }  // namespace

@@ -222,6 +222,15 @@ TEST_F(Loop, AKilledLineIsLeftOut) {
     EXPECT_EQ(read_metrics(folder / "run/metrics.jsonl").description.name, "toy");
 }
 
+TEST_F(Loop, RefusesABatchThat32BitsCannotCount) {
+    Watched watched;
+    RunOptions run = options("run");
+    run.config.training.batch = (std::int64_t{1} << 31) - 1;
+    const std::string error = error_of([&] { watched.follow(run); });
+    EXPECT_NE(error.find("give a smaller --batch"), std::string::npos) << error;
+    EXPECT_FALSE(std::filesystem::exists(folder / "run"));
+}
+
 // Known when a run is resumed, and not after all of its steps.
 TEST_F(Loop, ADamagedLineIsSaidBeforeAnythingBegins) {
     Watched watched;
