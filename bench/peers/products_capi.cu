@@ -68,7 +68,7 @@ extern "C" const char* octet_wgrad_product(int recipe, int accumulation, int out
                                            const float* dy_inverse, const void* a, const float* a_inverse,
                                            const int* ends, void* dw, long long m, long long n, long long k,
                                            long long e, long long dy_padded, long long a_padded, long long dy_alignment,
-                                           long long a_alignment, int planned, int band, void* workspace,
+                                           long long a_alignment, int planned, int band, void* workspace, void* tickets,
                                            void* stream) {
     return guarded([&] {
         WeightGradientProduct p{static_cast<ProductRecipe>(recipe),
@@ -91,6 +91,7 @@ extern "C" const char* octet_wgrad_product(int recipe, int accumulation, int out
                                 dy_alignment,
                                 a_alignment};
         p.workspace = workspace;
+        p.tickets = static_cast<unsigned*>(tickets);
         if (planned == 0)
             launch(p, static_cast<cudaStream_t>(stream));
         else

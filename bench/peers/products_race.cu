@@ -17,7 +17,7 @@ extern "C" const char* octet_wgrad_product(int recipe, int accumulation, int out
                                            const void* a, const float* sa, const int* ends, void* dw, long long m,
                                            long long n, long long k, long long e, long long dy_padded,
                                            long long a_padded, long long dy_alignment, long long a_alignment,
-                                           int planned, int plan, void* workspace, void* stream);
+                                           int planned, int plan, void* workspace, void* tickets, void* stream);
 
 namespace {
 
@@ -62,6 +62,9 @@ int main() {
     cudaMalloc(&device_ends, sizeof ends);
     cudaMemcpy(device_ends, ends, sizeof ends, cudaMemcpyHostToDevice);
     void* workspace = filled(2 * (m * k + e * n * k + (n + k) * padded), Fill::e4m3);
+    void* counter = nullptr;
+    cudaMalloc(&counter, sizeof(unsigned));
+    cudaMemset(counter, 0, sizeof(unsigned));
     for (int recipe = rowwise; recipe <= mx; ++recipe) {
         const Fill elements = recipe == bf16 ? Fill::bf16 : Fill::e4m3,
                    scales = recipe == mx ? Fill::exponents : Fill::f32_scales;
@@ -79,9 +82,11 @@ int main() {
         };
         const auto wgrad = [&](int accumulation, int output, long long rows, long long columns, int plan = 0) {
             const long long tokens = recipe == bf16 ? 0 : padded;
-            expect("wgrad", recipe, plan,
-                   octet_wgrad_product(recipe, accumulation, output, dy, sdy, at, sat, device_ends, dw, m, rows,
-                                       columns, e, tokens, tokens, 128, 128, plan != 0, plan, workspace, nullptr));
+            for (void* tickets : {counter, static_cast<void*>(nullptr)})
+                expect("wgrad", recipe, plan,
+                       octet_wgrad_product(recipe, accumulation, output, dy, sdy, at, sat, device_ends, dw, m, rows,
+                                           columns, e, tokens, tokens, 128, 128, plan != 0, plan, workspace, tickets,
+                                           nullptr));
         };
         for (int accumulation = 0; accumulation < (recipe == rowwise ? 2 : 1); ++accumulation) {
             for (int output = 0; output < 2; ++output) token(accumulation, output, 0, 0, n);

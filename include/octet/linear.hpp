@@ -125,11 +125,23 @@ private:
     ConstTensorView borrowed_{};
 };
 
+// A word of a GPU's memory that is zero whenever nothing runs. Where some experts have many more tokens than others,
+// the blocks of a weight gradient draw tickets for its tiles from it as they come by.
+class Tickets {
+public:
+    void* on(Device device);  // null on a CPU
+
+private:
+    DeviceMemory memory_{};
+    Device device_{};
+};
+
 // Scratch that layers which run one after the other share.
 struct LinearWorkspace {
     QuantizedTensor activation_rows{}, gradient_rows{}, gradient_columns{};
     ReusedTensor scratch{};         // what the quantizers and the mxfp8 products of a GPU work in
     ReusedTensor weight_scratch{};  // and the weights' quantizer, whose second half runs beside the tokens'
+    Tickets tickets{};
 };
 
 // A cast is one visit of a tensor by a quantizer, whether it writes one orientation or two.

@@ -70,6 +70,7 @@ struct Execution {
     void* stream = nullptr;     // GPU: the cudaStream_t or hipStream_t to run on
     void* workspace = nullptr;  // GPU: device memory on a multiple of 256 bytes; null: from the stream's memory pool
     std::size_t workspace_bytes = 0;
+    void* tickets = nullptr;      // GPU: a word that is zero, for weight gradients, which leave it so (Tickets)
     LaterCasts* later = nullptr;  // GPU: where a cast both ways may leave its second half; needs a workspace of its own
     WeightVisit visit = WeightVisit::only;  // of quantize_weights; on a GPU another than `only` needs a workspace
     const KernelTuning* tuning = nullptr;   // GPU: instead of the tuning table's choice; for `octet tune`

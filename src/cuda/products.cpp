@@ -307,6 +307,7 @@ void grouped_wgrad(const Operand& dy, const Operand& a, Groups groups, std::int6
     if (auto product = hopper_wgrad(dy, a, groups, alignment, dw, options)) {
         const Workspace workspace(workspace_bytes(*product), on);
         product->workspace = workspace.memory();
+        product->tickets = static_cast<unsigned*>(on.tickets);
         launch(*product, stream);
     } else {
         launch(generic_wgrad(dy, a, groups, alignment, dw, options), stream);

@@ -259,8 +259,9 @@ void GroupedLinear::backward(ConstTensorView dy, Groups groups, const LinearKept
         }
         if (wants_dw) {
             const Operand a = wgrad_in_8_bits() ? kept.columns_.operand() : Operand(kept.borrowed_);
-            grouped_wgrad(columns, a, groups, alignment, dw, {update, recipe_.accumulation},
-                          with_workspace(on, workspace.scratch, dy.device, wgrad_workspace_bytes(columns, a)));
+            Execution wgrad_on = with_workspace(on, workspace.scratch, dy.device, wgrad_workspace_bytes(columns, a));
+            wgrad_on.tickets = workspace.tickets.on(dy.device);
+            grouped_wgrad(columns, a, groups, alignment, dw, {update, recipe_.accumulation}, wgrad_on);
         }
     });
 }

@@ -18,6 +18,18 @@ TensorView ReusedTensor::reshape(Format format, Extents extents, Device device) 
     return view();
 }
 
+void* Tickets::on(Device device) {
+    if (device.kind == DeviceKind::cpu) return nullptr;
+    if (memory_.data() == nullptr || device_ != device) {
+        constexpr std::uint32_t zero = 0;
+        memory_ = DeviceMemory(device, sizeof(zero));
+        device_ = device;
+        memory_.upload(&zero, sizeof(zero));
+        synchronize(device);  // before a stream that does not wait for uploads
+    }
+    return memory_.data();
+}
+
 std::size_t ReusedTensor::bytes() const {
     if (extents_.rank == 0 || extents_.elements() == 0) return 0;
     std::int64_t last = 0;

@@ -6,6 +6,7 @@
 #include <bit>
 #include <cstdint>
 #include <random>
+#include <type_traits>
 #include <vector>
 
 #include "emulator/fiber.hpp"
@@ -73,6 +74,10 @@ inline unsigned __reduce_add_sync(unsigned, unsigned value) {
     for (const std::uint32_t one : test::exchange(value)) sum += one;
     return sum;
 }
+inline unsigned __reduce_max_sync(unsigned, unsigned value) {
+    const auto given = test::exchange(value);
+    return *std::max_element(given.begin(), given.end());
+}
 inline int __ffs(int value) { return value == 0 ? 0 : std::countr_zero(static_cast<unsigned>(value)) + 1; }
 inline int __clz(int value) { return std::countl_zero(static_cast<unsigned>(value)); }
 }  // namespace octet::cuda
@@ -84,30 +89,28 @@ using cuda::ProductShape;
 using cuda::ProductTask;
 using cuda::Reduction;
 
-// The tasks that one block, or one of that rank in its cluster, works through.
-template <class Schedule>
-std::vector<typename Schedule::Task> tasks_of(const ProductShape& shape, int block, int blocks, int rank = 0) {
+// What all lanes of a warp find, given a schedule of a block or of one of that rank in its cluster.
+template <class Schedule, class Find>
+auto found_by_warp(const ProductShape& shape, int rank, const Find& find) {
+    using Found = std::invoke_result_t<const Find&, Schedule&>;
     struct Lane {
         Fiber fiber;
         const ProductShape* shape;
-        int block, blocks, rank;
-        std::vector<typename Schedule::Task> tasks;
+        const Find* find;
+        int rank;
+        Found found;
         bool done = false;
     };
     std::vector<Lane> lanes(32);
     for (Lane& lane : lanes) {
         lane.shape = &shape;
-        lane.block = block;
-        lane.blocks = blocks;
+        lane.find = &find;
         lane.rank = rank;
         lane.fiber.start(
             [](void* argument) {
                 Lane& mine = *static_cast<Lane*>(argument);
                 Schedule schedule(*mine.shape, mine.rank);
-                for (int round = 0;; ++round) {
-                    mine.tasks.push_back(schedule.task(round, mine.block, mine.blocks));
-                    if (mine.tasks.back().blocks < 0) break;
-                }
+                mine.found = (*mine.find)(schedule);
                 mine.done = true;
             },
             &lane);
@@ -118,9 +121,46 @@ std::vector<typename Schedule::Task> tasks_of(const ProductShape& shape, int blo
             warp().fiber = &lanes[static_cast<std::size_t>(lane)].fiber;
             warp().fiber->resume();
         }
-    for (const Lane& lane : lanes) EXPECT_TRUE(lane.done && lane.tasks.size() == lanes[0].tasks.size());
-    lanes[0].tasks.pop_back();
-    return lanes[0].tasks;
+    for (const Lane& lane : lanes) EXPECT_TRUE(lane.done);
+    return lanes[0].found;
+}
+
+// The tasks that one block works through, where they are dealt.
+template <class Schedule>
+std::vector<typename Schedule::Task> tasks_of(const ProductShape& shape, int block, int blocks, int rank = 0) {
+    return found_by_warp<Schedule>(shape, rank, [=](Schedule& schedule) {
+        std::vector<typename Schedule::Task> tasks;
+        for (int round = 0;; ++round) {
+            tasks.push_back(schedule.task(round, block, blocks));
+            if (tasks.back().blocks < 0) break;
+        }
+        tasks.pop_back();
+        return tasks;
+    });
+}
+
+// The tasks of all blocks, where they draw tickets, in any order.
+template <class Schedule>
+std::vector<typename Schedule::Task> tasks_by_tickets(const ProductShape& shape, int blocks, std::mt19937& random) {
+    const int tickets = found_by_warp<Schedule>(shape, 0, [=](Schedule& schedule) { return schedule.tickets(blocks); });
+    std::vector<std::vector<int>> drawn(static_cast<std::size_t>(blocks));
+    for (int ticket = 0; ticket < tickets; ++ticket)
+        drawn[static_cast<std::size_t>(ticket < blocks ? ticket : static_cast<int>(random() % drawn.size()))].push_back(
+            ticket);
+    std::vector<typename Schedule::Task> tasks;
+    for (const auto& mine : drawn) {
+        const auto some = found_by_warp<Schedule>(shape, 0, [&](Schedule& schedule) {
+            std::vector<typename Schedule::Task> made;
+            for (const int ticket : mine) {
+                made.push_back(schedule.task_of(ticket, blocks));
+                if (made.back().blocks < 0) made.pop_back();  // for nothing
+            }
+            EXPECT_LT(schedule.task_of(tickets, blocks).blocks, 0);
+            return made;
+        });
+        tasks.insert(tasks.end(), some.begin(), some.end());
+    }
+    return tasks;
 }
 
 struct Case {
@@ -193,7 +233,7 @@ void check_forward(const Case& c) {
 
 // wgrad: dw[E, N, K]; rows_left: the operands exchanged, as dw[E, K, N] would be.
 template <bool rows_left>
-void check_wgrad(const Case& c, bool adds) {
+void check_wgrad(const Case& c, bool adds, bool by_tickets, std::mt19937& random) {
     using Schedule = cuda::ProductSchedule<Reduction::along_padded_tokens, 128, 256, 128, rows_left>;
     const int groups = static_cast<int>(c.sizes.size()), padded = c.tokens + 128 * groups;
     const ProductShape shape{c.ends.data(), groups, c.tokens, c.k, c.n, padded, padded, adds, 16, 128, c.band};
@@ -203,19 +243,24 @@ void check_wgrad(const Case& c, bool adds) {
         left.push_back(left.back() + (size + 15) / 16 * 16);
         right.push_back(right.back() + (size + 127) / 128 * 128);
     }
-    for (int block = 0; block < c.blocks; ++block)
-        for (const ProductTask& task : tasks_of<Schedule>(shape, block, c.blocks)) {
-            const auto group = static_cast<std::size_t>(task.group);
-            const bool empty = c.sizes[group] == 0;
-            ASSERT_EQ(task.left_first, empty ? padded : left[group]);
-            ASSERT_EQ(task.right_first, empty ? padded : right[group]);
-            ASSERT_EQ(task.reduce_length, c.sizes[group]);
-            ASSERT_EQ(task.blocks, std::max((c.sizes[group] + 127) / 128, 1));
-            ASSERT_EQ(task.right_row % (rows_left ? 64 : 32), 0);
-            for (int i = task.right_row / 16; i < (task.right_row + task.right_valid) / 16; ++i)
-                for (int j = task.left_row / 16; j < std::min(task.left_row + 128, c.k) / 16; ++j)
-                    ++seen[(group * high + static_cast<std::size_t>(i)) * wide + static_cast<std::size_t>(j)];
-        }
+    std::vector<ProductTask> tasks;
+    if (by_tickets) tasks = tasks_by_tickets<Schedule>(shape, c.blocks, random);
+    for (int block = 0; block < c.blocks && !by_tickets; ++block) {
+        const auto dealt = tasks_of<Schedule>(shape, block, c.blocks);
+        tasks.insert(tasks.end(), dealt.begin(), dealt.end());
+    }
+    for (const ProductTask& task : tasks) {
+        const auto group = static_cast<std::size_t>(task.group);
+        const bool empty = c.sizes[group] == 0;
+        ASSERT_EQ(task.left_first, empty ? padded : left[group]);
+        ASSERT_EQ(task.right_first, empty ? padded : right[group]);
+        ASSERT_EQ(task.reduce_length, c.sizes[group]);
+        ASSERT_EQ(task.blocks, std::max((c.sizes[group] + 127) / 128, 1));
+        ASSERT_EQ(task.right_row % (rows_left ? 64 : 32), 0);
+        for (int i = task.right_row / 16; i < (task.right_row + task.right_valid) / 16; ++i)
+            for (int j = task.left_row / 16; j < std::min(task.left_row + 128, c.k) / 16; ++j)
+                ++seen[(group * high + static_cast<std::size_t>(i)) * wide + static_cast<std::size_t>(j)];
+    }
     int narrowest = 256, widest = 0;
     for (const ProductTask& task : tasks_of<Schedule>(shape, 0, 1)) {  // one block: no tile is cut
         narrowest = std::min(narrowest, task.right_width);
@@ -236,10 +281,47 @@ TEST(TileList, CoversEveryElementOnce) {
         check_forward<true, 192>(c);
         check_forward<true, 192, 2>(c);
         check_forward<false, 256, 2>(c);
-        check_wgrad<false>(c, i % 2 == 0);
-        check_wgrad<true>(c, false);
+        for (const bool by_tickets : {false, true}) {
+            check_wgrad<false>(c, i % 2 == 0, by_tickets, random);
+            check_wgrad<true>(c, false, by_tickets, random);
+        }
         if (HasFatalFailure()) return;
     }
+}
+
+// A pair of tiles in four pieces each for nine blocks, of which the narrow one has but three; and none at all.
+TEST(TileList, TicketsForNothing) {
+    using Schedule = cuda::ProductSchedule<Reduction::along_padded_tokens, 128, 256, 128>;
+    std::mt19937 random(1);
+    const std::int32_t ends[] = {130}, none[] = {0};
+    const ProductShape shape{ends, 1, 130, 256, 96, 256, 256, false, 128, 128, 8};
+    EXPECT_EQ(found_by_warp<Schedule>(shape, 0, [](Schedule& schedule) { return schedule.tickets(9); }), 8);
+    EXPECT_EQ(tasks_by_tickets<Schedule>(shape, 9, random).size(), 6u);
+    const ProductShape added{none, 1, 130, 256, 96, 256, 256, true, 128, 128, 8};
+    EXPECT_EQ(found_by_warp<Schedule>(added, 0, [](Schedule& schedule) { return schedule.tickets(9); }), 0);
+    EXPECT_TRUE(tasks_by_tickets<Schedule>(added, 9, random).empty());
+}
+
+// Of reductions that differ much, or are short.
+TEST(TileList, WhenTicketsAreDrawn) {
+    using Wgrad = cuda::ProductSchedule<Reduction::along_padded_tokens, 128, 256, 128>;
+    using Forward = cuda::ProductSchedule<Reduction::along_k, 128, 256, 128>;
+    const auto drawn = []<class Schedule>(std::vector<std::int32_t> sizes) {
+        std::vector<std::int32_t> ends;
+        for (const std::int32_t size : sizes) ends.push_back((ends.empty() ? 0 : ends.back()) + size);
+        const ProductShape shape{
+            ends.data(), static_cast<int>(sizes.size()), ends.back(), 256, 256, 4096, 4096, false, 128, 128, 8};
+        return found_by_warp<Schedule>(shape, 0, [](Schedule& schedule) { return schedule.by_tickets() ? 1 : 0; }) == 1;
+    };
+    std::vector<std::int32_t> many(40, 1000);
+    EXPECT_FALSE(drawn.operator()<Wgrad>(many));
+    many[37] = 1900;
+    EXPECT_FALSE(drawn.operator()<Wgrad>(many));
+    many[37] = 2200;
+    EXPECT_TRUE(drawn.operator()<Wgrad>(many));
+    EXPECT_FALSE(drawn.operator()<Forward>(many));
+    EXPECT_TRUE(drawn.operator()<Wgrad>(std::vector<std::int32_t>(40, 500)));
+    EXPECT_FALSE(drawn.operator()<Wgrad>({9000}));
 }
 
 // Five tiles for four blocks: the one that is left over is shared by all of them.

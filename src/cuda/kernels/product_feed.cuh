@@ -12,14 +12,36 @@ struct OperandMaps {
     const CUtensorMap *left, *right, *right_full;
 };
 
+// Posts tasks by tickets: a block's first is its number, and the next one is drawn when the tile before it begins to be
+// loaded. Everybody draws one that is too high; who has the last of these leaves the counter at zero.
+template <class Config, class Post>
+__device__ void post_by_tickets(ProductStorage<Config>& storage, unsigned* counter, typename Config::Schedule& schedule,
+                                Post post) {
+    const int blocks = static_cast<int>(gridDim.x), tickets = schedule.tickets(blocks);
+    int ticket = static_cast<int>(blockIdx.x);
+    unsigned begun = 0;
+    bool drawn = false;
+    while (ticket < tickets || !drawn) {
+        const auto task = schedule.task_of(ticket, blocks);
+        if (task.blocks > 0) {
+            post(task);
+            ptx::barrier_wait(&storage.task_begun, begun);
+            begun ^= 1;
+        }
+        if (threadIdx.x % 32 == 0) ticket = blocks + static_cast<int>(atomicAdd(counter, 1u));
+        ticket = __shfl_sync(~0u, ticket, 0);
+        drawn = true;
+    }
+    if (threadIdx.x % 32 == 0 && ticket == max(tickets, blocks) + blocks - 1) atomicExch(counter, 0u);
+    post(schedule.task_of(ticket, blocks));
+}
+
 // Warp 1 of the feeding warpgroup: works out the tile list and posts it for everybody else.
 template <class Config>
 __device__ void post_tasks(ProductStorage<Config>& storage, const ProductParameters& parameters) {
     typename Config::Schedule schedule(parameters.shape, Config::cluster > 1 ? ptx::cluster_rank() : 0);
     RingPosition<ProductStorage<Config>::tasks_ahead> position;
-    for (int round = 0;; ++round) {
-        const auto task = schedule.task(round, static_cast<int>(blockIdx.x) / Config::cluster,
-                                        static_cast<int>(gridDim.x) / Config::cluster);
+    const auto post = [&](const auto& task) {
         ptx::barrier_wait(&storage.task_read[position.slot], position.phase ^ 1);
         if (threadIdx.x % 32 == 0) {
             storage.tasks[position.slot] = task;
@@ -27,6 +49,14 @@ __device__ void post_tasks(ProductStorage<Config>& storage, const ProductParamet
         }
         __syncwarp();
         position.advance();
+    };
+    if constexpr (Config::draws_tickets)
+        if (parameters.tickets != nullptr && schedule.by_tickets())
+            return post_by_tickets<Config>(storage, parameters.tickets, schedule, post);
+    for (int round = 0;; ++round) {
+        const auto task = schedule.task(round, static_cast<int>(blockIdx.x) / Config::cluster,
+                                        static_cast<int>(gridDim.x) / Config::cluster);
+        post(task);
         if (task.blocks < 0) return;
     }
 }
@@ -234,6 +264,7 @@ __device__ void feed(ProductStorage<Config>& storage, const OperandMaps& maps, c
     while (true) {
         const auto task = tasks.next();
         if (task.blocks < 0) return;
+        if (Config::draws_tickets && threadIdx.x % 32 == 0) ptx::barrier_arrive(&storage.task_begun);
         ScaleFeederOf<Config> scale_feeder(parameters, task);
         for (int round = 0; round < task.blocks; ++round, position.advance()) {
             ptx::barrier_wait(&storage.tiles_free[position.slot], position.phase ^ 1);

@@ -90,6 +90,7 @@ struct ProductConfig {
     static constexpr int panel_bytes = 64 * 128;
     static constexpr int step = reduce_tile / 4;  // of the reduction, one instruction
     using Schedule = ProductSchedule<reduction, left_tile, right_tile, reduce_tile, rows_left, cluster>;
+    static constexpr bool draws_tickets = reduction != Reduction::along_k;
 
     static_assert(right_tile % 32 == 0 && right_tile <= 256 && (right_tile % 64 == 0 || !right_panels));
     static_assert(!right_panels || left_panels, "tokens as rows: of both operands");
@@ -113,6 +114,7 @@ struct ProductParameters {
     void* out;         // [tokens, left_extent] forward; [groups, right_extent, left_extent] wgrad
     const std::uint32_t* large_exponents = nullptr;  // mx: [mx_lookers], not zero where a left exponent is over 134
     int exponent_pitch = scale_blocks;               // mx: from row to row of left_exponents
+    unsigned* tickets = nullptr;  // wgrad: zero, and zero again when it is done; null: tiles are dealt
 };
 
 // Where the scale of a left row lies. A lane of the tensor cores' layout owns rows r and r + 8 of 16: beside each
@@ -161,6 +163,7 @@ struct ProductStorage {
     alignas(16) Task tasks[tasks_ahead];
     ptx::Barrier tiles_arrived[Config::slots], tiles_free[Config::slots];
     ptx::Barrier task_posted[tasks_ahead], task_read[tasks_ahead];
+    ptx::Barrier task_begun;  // the loads of another tile
 };
 
 // A warp's way through the tile list.

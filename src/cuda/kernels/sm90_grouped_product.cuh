@@ -43,6 +43,7 @@ __global__ void __maxnreg__(Config::registers)
             ptx::barrier_init(&storage.task_posted[slot], 1);
             ptx::barrier_init(&storage.task_read[slot], Config::task_readers * ptx::warp_arrivals);
         }
+        ptx::barrier_init(&storage.task_begun, 1);
         for (auto& output : storage.output) output.init();
         ptx::barrier_init_fence();
         ptx::tensor_map_prefetch(&left_map);

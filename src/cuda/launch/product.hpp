@@ -78,6 +78,8 @@ struct WeightGradientProduct {
                  a_alignment = 128;                    // not bf16; fp8_blockwise: multiples of 128, mxfp8: of 32; equal
     ProductElements elements = ProductElements::e4m3;  // fp8_rowwise and fp8_blockwise; e5m2_gradients: dy is e5m2
     void* workspace = nullptr;                         // workspace_bytes()
+    unsigned* tickets = nullptr;  // zero, and zero again behind the product, or null: what blocks share tiles by, where
+                                  // groups differ much
 };
 
 // Of the current device and the product's recipe, shape and alignment.

@@ -143,15 +143,18 @@ inline Rows gradients_on(const WeightGradientProduct& p) {
 
 inline ProductParameters parameters_of(const WeightGradientProduct& p, const ProductPlan& plan) {
     const bool bf16 = p.recipe == ProductRecipe::bf16, left = gradients_on(p) == Rows::left;  // mxfp8: padded alike
-    return {{p.ends, static_cast<int>(p.e), static_cast<int>(p.m), static_cast<int>(left ? p.n : p.k),
-             static_cast<int>(left ? p.k : p.n), static_cast<int>(bf16 ? p.m : p.a_padded),
-             static_cast<int>(bf16 ? p.m : p.dy_padded), p.output == ProductOutput::add_f32,
-             static_cast<int>(p.a_alignment), static_cast<int>(p.dy_alignment), plan.band},
-            p.a_inverse,
-            p.dy_inverse,
-            static_cast<const std::uint8_t*>(left ? p.dy_scale : p.a_scale),
-            static_cast<int>(p.recipe == ProductRecipe::mxfp8 ? p.a_padded / 32 : p.a_padded / 128),
-            p.dw};
+    ProductParameters parameters = {
+        {p.ends, static_cast<int>(p.e), static_cast<int>(p.m), static_cast<int>(left ? p.n : p.k),
+         static_cast<int>(left ? p.k : p.n), static_cast<int>(bf16 ? p.m : p.a_padded),
+         static_cast<int>(bf16 ? p.m : p.dy_padded), p.output == ProductOutput::add_f32,
+         static_cast<int>(p.a_alignment), static_cast<int>(p.dy_alignment), plan.band},
+        p.a_inverse,
+        p.dy_inverse,
+        static_cast<const std::uint8_t*>(left ? p.dy_scale : p.a_scale),
+        static_cast<int>(p.recipe == ProductRecipe::mxfp8 ? p.a_padded / 32 : p.a_padded / 128),
+        p.dw};
+    parameters.tickets = p.tickets;
+    return parameters;
 }
 
 // The most tiles any split of the tokens can give.

@@ -37,16 +37,22 @@ public:
     // How many tiles there are; first of all. work_of(rows): of a group of that many rows.
     template <class WorkOf>
     __device__ int survey(WorkOf work_of) {
-        int tiles = 0;
+        int tiles = 0, largest = 0;
 #pragma unroll 1  // it runs before the first load, when no instruction is in the cache
         for (int window = 0; window < groups_; window += 32) {
-            const GroupWork work = work_of(rows_of(window + lane_));
+            const int rows = rows_of(window + lane_);
+            const GroupWork work = work_of(rows);
             const bool counts = window + lane_ < groups_ && work.tiles > 0;
             ranks_ |= __reduce_or_sync(~0u, counts ? 1u << work.rank : 0);
             tiles += counts ? work.tiles : 0;
+            largest = max(largest, rows);
         }
+        largest_ = static_cast<int>(__reduce_max_sync(~0u, static_cast<unsigned>(largest)));
         return static_cast<int>(__reduce_add_sync(~0u, static_cast<unsigned>(tiles)));
     }
+
+    // Its rows, once surveyed.
+    __device__ int largest_group() const { return largest_; }
 
     // False when there is no such tile.
     template <class WorkOf>
@@ -117,6 +123,7 @@ private:
     const std::int32_t* ends_;  // [groups] cumulative
     int groups_, tokens_, left_alignment_, right_alignment_, lane_;
     unsigned ranks_ = 0;  // still to come, a bit each
+    int largest_ = 0;
     int rank_ = 0;
     int window_;  // first group of the 32 in the lanes; `groups`: none yet
     int tiles_before_ = 0, tiles_in_window_ = 0;

@@ -83,24 +83,59 @@ public:
     // The tiles that are left over after the last whole round, too few for all blocks, are cut along the right operand,
     // so that they end sooner: into four at most, narrower ones are no faster.
     __device__ Task task(int round, int block, int blocks) {
+        const int first = round * blocks, left_over = all_tiles_ - first;
+        if (left_over <= 0) return nothing();
+        const int pieces = pieces_of(left_over, blocks);
+        const int place = place_of(round, block, blocks), in_round = pieces > 1 ? quotient(place, pieces) : place;
+        return make(first + in_round, pieces, place - in_round * pieces);
+    }
+
+    // Where reductions differ much in length, a block that has a long one should have fewer: blocks then draw tickets
+    // for the same tiles as they come by. Dealt tiles are better where that is not so, because neighbours that multiply
+    // the same rows at the same time load them at the same time; but short reductions wait for their stores.
+    __device__ bool by_tickets() const {
+        const float groups = static_cast<float>(shape_.groups), tokens = static_cast<float>(shape_.tokens);
+        return reduction != Reduction::along_k &&
+               (tokens < 512 * groups || static_cast<float>(walk_.largest_group()) * groups > 2 * tokens);
+    }
+    __device__ int tickets(int blocks) const {
+        const int left_over = all_tiles_ - whole_rounds(blocks);
+        return all_tiles_ + (left_over > 0 ? left_over * (pieces_of(left_over, blocks) - 1) : 0);
+    }
+    // Warp-collective, tickets must ascend. Past the end blocks is -1, and of one that is for nothing, too.
+    __device__ Task task_of(int ticket, int blocks) {
+        const int whole = whole_rounds(blocks), place = ticket - whole;
+        if (ticket >= tickets(blocks)) return nothing();
+        if (place < 0) return make(ticket, 1, 0);
+        const int pieces = pieces_of(all_tiles_ - whole, blocks), tile = quotient(place, pieces);
+        return make(whole + tile, pieces, place - tile * pieces);
+    }
+
+private:
+    __device__ static Task nothing() {
         Task task{};
         task.blocks = -1;
-        const int first = round * blocks, left_over = all_tiles_ - first;
-        if (left_over <= 0) return task;
-        const int pieces = left_over < blocks ? min(quotient(blocks, left_over), most_pieces) : 1;
-        const int place = place_of(round, block, blocks), in_round = pieces > 1 ? quotient(place, pieces) : place;
-        const int tile = first + in_round;
+        return task;
+    }
+    __device__ int whole_rounds(int blocks) const { return quotient(all_tiles_, blocks) * blocks; }
+    __device__ static int pieces_of(int left_over, int blocks) {
+        return left_over < blocks ? min(quotient(blocks, left_over), most_pieces) : 1;
+    }
+
+    // A piece of a tile.
+    __device__ Task make(int tile, int pieces, int piece) {
         GroupRange range;
         const auto work = [this](int rows) { return work_of(rows); };
-        if (!walk_.seek(tile, work, range)) return task;
+        if (!walk_.seek(tile, work, range)) return nothing();
+        Task task{};
         task.group = range.group;
         if constexpr (tokens_left)
             place_tokens_left(tile, range, task);
         else
             place_tokens_right(tile, range, task);
         if (pieces > 1) {
-            const Share share = share_of(task.right_valid, pieces, place - in_round * pieces);
-            if (share.size == 0 && !goes_along(task)) return task;  // it is narrower than that
+            const Share share = share_of(task.right_valid, pieces, piece);
+            if (share.size == 0 && !goes_along(task)) return nothing();  // it is narrower than that
             if (share.size > 0) {
                 task.right_row += share.first;
                 task.right_valid = share.size;
@@ -111,7 +146,6 @@ public:
         return task;
     }
 
-private:
     // Of a block in a round: the blocks take turns in one order and then in the other, because tiles get smaller and
     // nobody should always be first. Where the tiles of a wgrad are not all as wide, that is a period which may divide
     // the number of blocks; so every round starts at another block.
