@@ -54,7 +54,24 @@ def even(tokens, experts):
     return torch.tensor([tokens * (e + 1) // experts for e in range(experts)], dtype=torch.int32, device=dev)
 
 
-SPLITS = {"even": even, "uneven": uneven, "skewed": skewed}
+def by_weights(weights, tokens):
+    sizes = (weights / weights.sum() * tokens).floor().long()
+    sizes[-1] += tokens - sizes.sum()
+    return sizes.cumsum(0).to(torch.int32).to(dev)
+
+
+def routed(tokens, experts):
+    """As by a router that prefers some experts: a factor of 2 either way is a standard deviation."""
+    return by_weights(torch.exp(0.7 * torch.randn(experts, generator=torch.Generator().manual_seed(2))), tokens)
+
+
+def zipf(tokens, experts):
+    """The n-th expert, in an order of its own, has an n-th of the first one's tokens."""
+    order = torch.randperm(experts, generator=torch.Generator().manual_seed(1))
+    return by_weights(1.0 / (1.0 + order), tokens)
+
+
+SPLITS = {"even": even, "uneven": uneven, "skewed": skewed, "routed": routed, "zipf": zipf}
 
 
 def sqnr_db(given, expected):
@@ -218,16 +235,17 @@ def main():
     parser.add_argument("--repetitions", type=int, default=21)
     parser.add_argument("--recipes", default="fp8_rowwise:accumulation=fast")
     parser.add_argument("--commit", default="unknown", help="of the library, for the stamp")
-    parser.add_argument("--splits", default="uneven,even,skewed", help="of the tokens over the experts")
+    parser.add_argument("--splits", default="uneven,even,skewed", help=f"of the tokens over the experts: {', '.join(SPLITS)}")
     parser.add_argument("--parts", action="store_true", help="time casts and products apart as well, by the profiler")
     parser.add_argument("--shapes", default="", help="of the nine, by number from 0, or others: 3,4,98304:2832:2064:8; all nine where it is left out")
-    parser.add_argument("--alone", action="store_true", help="without torchao, whose steps let the chip cool; writes step-alone.json")
+    parser.add_argument("--alone", action="store_true", help="without torchao, whose steps let the chip cool")
+    parser.add_argument("--file", help="in $OUT; step.json, or step-alone.json, where it is left out")
     arguments = parser.parse_args()
     torchao_mm = None if arguments.alone else torchao_peer.product()
     copy_gbps, bf16_tflops = ceilings()
     print(f"copy {copy_gbps:.0f} GB/s, bf16 8192^3 {bf16_tflops:.0f} TFLOP/s; {octet_cuda.build_info()}")
     stamp = stamps.stamp("compare.py", arguments.commit, copy_gbps=round(copy_gbps), bf16_tflops=round(bf16_tflops))
-    path = os.path.join(os.environ.get("OUT", "."), "step-alone.json" if arguments.alone else "step.json")
+    path = os.path.join(os.environ.get("OUT", "."), arguments.file or ("step-alone.json" if arguments.alone else "step.json"))
     rows, failures = [], 0
     shapes = [tuple(map(int, s.split(":"))) if ":" in s else SHAPES[int(s)] for s in arguments.shapes.split(",")] if arguments.shapes else SHAPES
     for recipe in arguments.recipes.split("+"):

@@ -1,6 +1,7 @@
 #include "step.hpp"
 
 #include <algorithm>
+#include <optional>
 
 #include "octet/error.hpp"
 
@@ -198,8 +199,14 @@ Tensor weight_gradient(std::int64_t tokens, const Operand& dy, const Operand& a,
     TensorView out = view_of("db", db);
     out.extents = k_last ? Extents{experts, n, k} : Extents{experts, k, n};
     const std::int64_t alignment = wgrad_in_8_bits(recipe) ? token_alignment(recipe.scaling(), out.device) : 1;
+    Execution on = call.on();
+    std::optional<Tensor> tickets;
+    if (out.device.kind != DeviceKind::cpu && groups.count > 1) {
+        tickets = allocate_bytes(w, sizeof(std::uint32_t));
+        on.tickets = ::torch::stable::zero_(*tickets).data_ptr();
+    }
     octet::grouped_wgrad(k_last ? dy : a, k_last ? a : dy, groups, alignment, out,
-                         {Update::overwrite, recipe.accumulation}, call.on());
+                         {Update::overwrite, recipe.accumulation}, on);
     return db;
 }
 
