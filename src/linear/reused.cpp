@@ -1,5 +1,7 @@
 // Memory that layers reuse from call to call.
 #include <algorithm>
+#include <cstdint>
+#include <utility>
 
 #include "octet/linear.hpp"
 
@@ -22,10 +24,11 @@ void* Tickets::on(Device device) {
     if (device.kind == DeviceKind::cpu) return nullptr;
     if (memory_.data() == nullptr || device_ != device) {
         constexpr std::uint32_t zero = 0;
-        memory_ = DeviceMemory(device, sizeof(zero));
-        device_ = device;
-        memory_.upload(&zero, sizeof(zero));
+        DeviceMemory word(device, sizeof(zero));
+        word.upload(&zero, sizeof(zero));
         synchronize(device);  // before a stream that does not wait for uploads
+        memory_ = std::move(word);
+        device_ = device;
     }
     return memory_.data();
 }
