@@ -190,7 +190,7 @@ def check_wgrad(M, N, K, sizes, recipe="rowwise", reps=3, configs=CONFIGS, align
                     same &= torch.equal(out.view(torch.uint8), first.view(torch.uint8))
                 err = rel(first, ref + 3.0 if add else ref)
                 zero = all(bool((first[i] == (3.0 if add else 0)).all()) for i in empty)
-                expect(err <= tol and same and zero and tickets.item() == 0, f"wgrad {recipe} {'fast' if fast else 'promoted'} {dt}{' add' if add else ''} M{M} N{N} K{K} groups {E} on {align}, {a_align} plan {c} {bd}: error {err:.2e} bound {tol:.1e} same {same} empty zero {zero}")
+                expect(err <= tol and same and zero and tickets.item() == 0, f"wgrad {recipe} {'fast' if fast else 'promoted'} {dt}{' add' if add else ''} M{M} N{N} K{K} groups {E} on {align}, {a_align} plan {c} {bd}: error {err:.2e} bound {tol:.1e} same {same} empty zero {zero} tickets left at {tickets.item()}")
 
 if "sanitize" in modes:
     for recipe in ("rowwise", "bf16", "blockwise", "mx"):
