@@ -127,20 +127,37 @@ OCTET_GPU_RARE Span find_odd_span(Thread& t, const PlanParams& p, u32 group) {
     return span;
 }
 
-// The same for any offsets, by all threads of a block, with as little waiting as can be: a block can do nothing before
-// it. sums: one a unit, in shared memory.
+// What a block asks for before anything else, in one round trip: its group's two offsets, and those of the group that
+// the thread adds up.
+struct AskedSpan {
+    i32 begin, end;  // of the block's group
+    i32 from, to;    // of the thread's, before it; or 0, 0
+    // Whether the group is where it seems to be, unless an offset before it is out of order.
+    OCTET_GPU bool likely(i64 rows) const { return 0 <= begin && begin <= end && end <= rows; }
+};
+template <class Thread>
+OCTET_GPU AskedSpan ask_span(Thread& t, const PlanParams& p, u32 group) {
+    const u32 mine = static_cast<u32>(t.thread());
+    AskedSpan a{};
+    if (group > 0) a.begin = t.load(p.ends + group - 1);
+    a.end = t.load(p.ends + group);
+    if (mine < group && mine > 0) a.from = t.load(p.ends + mine - 1);
+    if (mine < group) a.to = t.load(p.ends + mine);
+    return a;
+}
+
+// The group's span, whatever the offsets are, by all threads of a block. sums: one a unit, in shared memory.
 template <int threads, class Thread>
-OCTET_GPU Span find_span(Thread& t, const PlanParams& p, u32 group, u32 (&sums)[static_cast<u32>(threads / unit)]) {
+OCTET_GPU Span place_span(Thread& t, const PlanParams& p, u32 group, const AskedSpan& asked,
+                          u32 (&sums)[static_cast<u32>(threads / unit)]) {
     constexpr u32 odd = 1u << 31;  // beside the sum, which stays below
-    const i32 begin = group ? t.load(p.ends + group - 1) : 0, end = t.load(p.ends + group);
-    u32 padded = 0;
-    for (u32 g = static_cast<u32>(t.thread()); g < group; g += threads) {
-        const i32 from = g ? t.load(p.ends + g - 1) : 0, to = t.load(p.ends + g);
-        padded = from < 0 || from > to ? odd : padded + static_cast<u32>(p.tiling.padded(to - from, true));
-        if (padded & odd) break;
-    }
-    if (begin > end || end > p.rows) padded |= odd;  // not before the others are asked for
     const auto add = [](u32 a, u32 b) { return (a + b) | ((a | b) & odd); };
+    const auto padded_rows = [&](i32 from, i32 to) {
+        return from < 0 || from > to ? odd : static_cast<u32>(p.tiling.padded(to - from, true));
+    };
+    u32 padded = add(padded_rows(asked.from, asked.to), asked.likely(p.rows) ? 0 : odd);
+    for (u32 g = static_cast<u32>(t.thread()) + threads; g < group; g += threads)
+        padded = add(padded, padded_rows(t.load(p.ends + g - 1), t.load(p.ends + g)));
     OCTET_UNROLL
     for (int mask = 1; mask < unit; mask *= 2) padded = add(padded, t.shuffle_xor(padded, mask));
     if (t.thread() % unit == 0) t.store_shared(&sums[t.thread() / unit], padded);
@@ -149,7 +166,7 @@ OCTET_GPU Span find_span(Thread& t, const PlanParams& p, u32 group, u32 (&sums)[
     OCTET_UNROLL
     for (int u = 0; u < threads / unit; ++u) padded = add(padded, t.load_shared(&sums[u]));
     if (padded & odd) return find_odd_span(t, p, group);
-    return {0, end - begin, static_cast<u32>(begin), padded};
+    return {0, asked.end - asked.begin, static_cast<u32>(asked.begin), padded};
 }
 
 // Asks for a matrix's first lines, a line a thread, `number` counting blocks' shares: before anything is known of the

@@ -3,8 +3,10 @@
 //
 // A block takes a strip of 64 columns of one group, all of its rows: nobody else has a part in its maxima, so there is
 // nothing to exchange, no memory to clear and no plan, and a small tensor is one launch. Rows are brought to shared
-// memory, 64 at a step; then every unit reads its eight columns of a step transposed, 16 rows a thread, which are one
-// store. One scale a group: the maxima are found as rows land, and a block that holds all of them meets two barriers.
+// memory, 64 at a step, as soon as the group's own two offsets are there: where its padded rows go, which depends on
+// all groups before it, is worked out while they come. Then every unit reads its eight columns of two steps transposed,
+// 16 rows of either a thread, and stores them in lines of 128 bytes. One scale a group: the maxima are found as rows
+// land, and a block that holds all of them meets two barriers.
 //
 // Groups are short on average, which is all that the host knows, but one may be most of the tensor. Long groups are
 // left to blocks that come first and mostly find none: with one scale a group these take strips of 16 columns, so that
@@ -90,6 +92,7 @@ private:
         i32 brings;      // of a step, the first row
         u32 place;       // in a slot
         i32 wide;        // read and written in wide pieces
+        i32 whole;       // so, and the strip has all of its columns
         u8* data;        // what it writes first: 16 rows of one column
         i32 writes;      // of a step, the first row
         i32 has_column;  // the strip has it
@@ -103,11 +106,20 @@ private:
 
     template <class Thread>
     OCTET_GPU static void take_group(Thread& t, const Params& p, Shared& s) {
-        const u32 item = t.block() - p.long_blocks, group = item / p.strips;
-        Strip<columns> a = strip_of<columns>(t, p, group, item - group * p.strips);
-        const Span span = find_span<threads>(t, p, group, s.sums);
+        const u32 item = t.block() - p.long_blocks, group = item / p.strips, strip = item - group * p.strips;
+        const AskedSpan asked = ask_span(t, p, group);
+        Strip<columns> a = strip_of<columns>(t, p, group, strip);
+        const i32 likely_rows = asked.likely(p.rows) ? asked.end - asked.begin : all_rows;
+        const bool early = likely_rows <= most_rows;
+        if (early) send_first(t, s, a, asked.begin, likely_rows);
+        const Span span = place_span<threads>(t, p, group, asked, s.sums);
         if (span.rows > most_rows) return;
-        set_rows(p, a, span, 0, all_rows);
+        if (!early || span.position != static_cast<u32>(asked.begin) || span.rows != likely_rows) {
+            t.template await_copies<0>();
+            a = strip_of<columns>(t, p, group, strip);
+            send_first(t, s, a, span.position, span.rows);
+        }
+        set_place(p, a, span, 0, all_rows);
         cast(t, p, s, a);
     }
     template <class Thread>
@@ -117,7 +129,9 @@ private:
             const Span span = t.load_shared(&s.span);
             const u32 of_group = item - span.first_item, part = block == 0 ? 0 : of_group / p.strips;
             auto a = strip_of<long_columns>(t, p, t.load_shared(&s.group), of_group - part * p.strips);
-            set_rows(p, a, span, static_cast<i32>(part) * long_rows, block == 0 ? all_rows : long_rows);
+            const i32 row0 = static_cast<i32>(part) * long_rows, most = block == 0 ? all_rows : long_rows;
+            send_first(t, s, a, static_cast<i64>(span.position) + row0, at_most(most, span.rows - row0));
+            set_place(p, a, span, row0, most);
             cast(t, p, s, a);
         }
     }
@@ -154,6 +168,7 @@ private:
         const TileOperand& o = p.operand[a.operand];
         const i32 column0 = static_cast<i32>(strip - (a.operand ? first_ones : 0)) * width;
         a.wide = o.columns % 8 == 0 && o.aligned && o.column_data_aligned;
+        a.whole = a.wide && o.columns - column0 >= width;
         const u32 me = static_cast<u32>(t.thread()), eight = me % across;
         const i32 first = static_cast<i32>(eight % a.eights) * 8;
         a.brings = static_cast<i32>(eight / a.eights * step + me / across);
@@ -168,16 +183,26 @@ private:
         a.has_column = a.column < o.columns;
         return a;
     }
-    // `most` rows from row0 on, padding included, or those that are left.
+    // So many rows from row0 of x on are its rows: sends for as many as there are slots for, step by step, or two at a
+    // time.
+    template <int width, class Thread>
+    OCTET_GPU static void send_first(Thread& t, Shared& s, Strip<width>& a, i64 row0, i32 rows) {
+        a.rows = rows;
+        a.to_bring = a.left > 0 ? rows - a.brings : 0;
+        a.x += row0 * a.stride;
+        OCTET_ROLLED
+        for (int slot = 0; slot < slots; ++slot) {
+            if (slot * a.step_rows < rows) fetch(t, s, a, slot);
+            if (block == 0 || slot % 2 == 1) t.commit_copies();
+        }
+    }
+    // Where they go: `most` of the group's padded rows from its row0 on, or those that are left.
     template <int width>
-    OCTET_GPU static void set_rows(const Params& p, Strip<width>& a, const Span& span, i32 row0, i32 most) {
-        a.rows = at_most(most, span.rows - row0);
+    OCTET_GPU static void set_place(const Params& p, Strip<width>& a, const Span& span, i32 row0, i32 most) {
         a.padded_rows = at_most(most, p.tiling.padded(span.rows, true) - row0);
         a.padded_begin = span.padded_begin + static_cast<u32>(row0);
-        a.to_bring = a.left > 0 ? a.rows - a.brings : 0;
         a.real = a.rows - a.writes;
         a.room = a.has_column ? a.padded_rows - a.writes : 0;
-        a.x += (static_cast<i64>(span.position) + row0) * a.stride;
         a.data += a.padded_begin;
     }
     // Whether the thread is the one that writes its column's scales.
@@ -190,11 +215,6 @@ private:
     template <int width, class Thread>
     OCTET_GPU static void cast_group(Thread& t, const Params& p, Shared& s, Strip<width> a) {
         const i32 steps = (a.rows + a.step_rows - 1) / a.step_rows;
-        OCTET_ROLLED
-        for (int slot = 0; slot < slots; ++slot) {
-            if (slot < steps) fetch(t, s, a, slot);
-            t.commit_copies();
-        }
         Magnitudes<In> peaks{};
         int slot = 0;
         OCTET_ROLLED
@@ -205,25 +225,29 @@ private:
             t.commit_copies();
         }
         const float scale = find_scale(t, p, s, a, peaks);
+        const auto encoded = [&](int from) { return encode(t, load_column(t, s, from), scale); };
+        const Vec16 none{{0, 0, 0, 0}};
 
-        // The last steps are there. Where these are not all, the others come again as slots fall empty.
-        const i32 again = steps > slots ? steps - slots : 0;
-        if (again == 0) slot = 0;
-        if (again > 0) begin_again(a, steps);
+        if (steps <= slots) {
+            OCTET_ROLLED
+            for (i32 i = 0; i * a.step_rows < a.padded_rows; i += 2)
+                store_two(t, p, a, i * a.step_rows, i < steps ? encoded(i) : none,
+                          i + 1 < steps ? encoded(i + 1) : none);
+            return;
+        }
+        // The last steps are there, and the others come again as slots fall empty.
+        const i32 again = steps - slots;
+        begin_again(a, steps);
         OCTET_ROLLED
         for (i32 i = 0; i < steps; ++i, slot = next(slot)) {
-            if (again > 0) {
-                t.template await_copies<slots - 2>();
-                t.barrier();
-                if (0 < i && i <= again) fetch(t, s, a, slot == 0 ? slots - 1 : slot - 1);
-                t.commit_copies();
-            }
-            const i32 at = i < steps - again ? i + again : i - (steps - again);
-            store(t, a, at * a.step_rows, encode(t, load_column(t, s, slot), scale));
+            t.template await_copies<slots - 2>();
+            t.barrier();
+            if (0 < i && i <= again) fetch(t, s, a, slot == 0 ? slots - 1 : slot - 1);
+            t.commit_copies();
+            store(t, a, (i < slots ? i + again : i - slots) * a.step_rows, encoded(slot));
         }
         OCTET_ROLLED
-        for (i32 row = steps * a.step_rows; row < a.padded_rows; row += a.step_rows)
-            store(t, a, row, Vec16{{0, 0, 0, 0}});  // padding alone
+        for (i32 row = steps * a.step_rows; row < a.padded_rows; row += a.step_rows) store(t, a, row, none);
     }
 
     // 128 rows at a time: a block of 128, or four of 32.
@@ -239,8 +263,6 @@ private:
             }
             t.commit_copies();
         };
-        OCTET_ROLLED
-        for (int slot = 0; slot < slots; slot += 2) fetch_round(slot, slot * step);
         int slot = 0;
         OCTET_ROLLED
         for (i32 row = 0; row < a.padded_rows; row += 128) {
@@ -273,8 +295,7 @@ private:
                 scale[0] = scale[1] = scale_of_bits<Codec>(both, p.rule.rounding);
                 if (row / 128 % 4 == t.thread() % 4) kept = both;
             }
-            store(t, a, row, encode(t, x[0], scale[0]));
-            store(t, a, row + step, encode(t, x[1], scale[1]));
+            store_two(t, p, a, row, encode(t, x[0], scale[0]), encode(t, x[1], scale[1]));
             if ((row / 128 % 4 == 3 || row + 128 >= a.padded_rows) && a.has_column)
                 store_kept(t, p, a, row / 512 * 4 + t.thread() % 4, kept);
             slot = slot == slots - 2 ? 0 : slot + 2;
@@ -449,6 +470,35 @@ private:
         return out;
     }
 
+    // Two steps, from `row` on. Threads of neighbouring columns exchange one of their two pieces, so that eight threads
+    // store a line of one column, and not four its half: L2 is asked half as often.
+    template <int width, class Thread>
+    OCTET_GPU static void store_two(Thread& t, const Params& p, const Strip<width>& a, i32 row, Vec16 low, Vec16 high) {
+        if (width != columns || !a.whole || a.padded_rows - row < 2 * step) {
+            store(t, a, row, low);
+            store(t, a, row + a.step_rows, high);
+            return;
+        }
+        low = real_part(low, a.real - row);
+        high = real_part(high, a.real - row - step);
+        const bool odd = t.thread() & 4;  // and so is the column
+        Vec16 first, second;
+        OCTET_UNROLL
+        for (int w = 0; w < 4; ++w) {
+            const u32 other = t.shuffle_xor(odd ? low.word[w] : high.word[w], 4);
+            first.word[w] = odd ? other : low.word[w];
+            second.word[w] = odd ? high.word[w] : other;
+        }
+        const i64 stride = p.operand[a.operand].column_data_stride[1];
+        u8* to = a.data + row + (odd ? step - stride : 0);
+        t.store16(to, first);
+        t.store16(to + stride, second);
+    }
+    // Padding is zero bytes, whatever zero times the scale is.
+    OCTET_GPU static Vec16 real_part(Vec16 v, i32 real) {
+        return real >= 16 ? v : real <= 0 ? Vec16{{0, 0, 0, 0}} : first_bytes(v, real);
+    }
+
     // 16 rows, of the step that begins with `row`.
     template <int width, class Thread>
     OCTET_GPU static void store(Thread& t, const Strip<width>& a, i32 row, Vec16 v) {
@@ -459,11 +509,7 @@ private:
             t.store16(to, v);
             return;
         }
-        // Padding is zero bytes, whatever zero times the scale is.
-        if (real <= 0)
-            v = Vec16{{0, 0, 0, 0}};
-        else
-            v = first_bytes(v, real);
+        v = real_part(v, real);
         if (a.wide && room >= 16)
             t.store16(to, v);
         else

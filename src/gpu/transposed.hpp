@@ -82,7 +82,7 @@ private:
             a.padded_rows = t.load_made(&range->padded_rows);
         } else {
             if (!planned) ask_ahead<threads, In>(t, p.x, p.x_stride, p.features, p.rows, t.block());
-            const Span span = planned ? look_up(t, p, group, s) : find_span<threads>(t, p, group, s.sums);
+            const Span span = planned ? look_up(t, p, group, s) : find_span(t, p, group, s);
             a.begin = span.position;
             a.padded_begin = span.padded_begin;
             a.rows = span.rows;
@@ -124,7 +124,11 @@ private:
 
     template <class Thread>
     OCTET_GPU_RARE static Span look_up(Thread& t, const Params& p, u32 group, Shared& s) {
-        return find_span<threads>(t, p, group, s.sums);
+        return find_span(t, p, group, s);
+    }
+    template <class Thread>
+    OCTET_GPU static Span find_span(Thread& t, const Params& p, u32 group, Shared& s) {
+        return place_span<threads>(t, p, group, ask_span(t, p, group), s.sums);
     }
 
     // Short groups' kernel has teams that take several rows at a time, the other one more widths.
