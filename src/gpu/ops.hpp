@@ -544,11 +544,10 @@ void quantize_columns(Runner& runner, ConstTensorView x0, ConstTensorView x1, Gr
         detail::set_input(p.operand[1], x1);
         detail::set_token_columns(p.operand[1], out1, alignment, options);
     }
-    // Tiles that exchange nothing lose by their start alone, and for mx by what they write of scales at a time; but
-    // they cannot wait for a product to run beside.
-    const i64 elements = p.rows * (p.operand[0].columns + p.operand[1].columns);
-    const bool large_mx = options.scaling == Scaling::mx && x0.format == Format::bf16 && elements > i64{64} << 20;
-    const bool strips_win = options.scaling == Scaling::rowwise || runner.may_wait() || large_mx;
+    // Tiles that exchange nothing lose by their start alone, and win where groups are so short that a strip is little
+    // work for a block; but they cannot wait for a product to run beside.
+    const bool little = p.rows < p.groups * 192;
+    const bool strips_win = options.scaling == Scaling::rowwise || !little || runner.may_wait();
     const i64 most = strips_win ? std::numeric_limits<i64>::max() : i64{20} << 20;
     if (detail::in_strips(p, runner.tuning(), most))
         return detail::strips<Codec>(runner, x0.format, options.scaling, p, nullptr);

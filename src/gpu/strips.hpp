@@ -9,7 +9,7 @@
 // land, and a block that holds all of them meets two barriers.
 //
 // Groups are short on average, which is all that the host knows, but one may be most of the tensor. Long groups are
-// left to blocks that come first and mostly find none: with one scale a group these take strips of 16 columns, so that
+// left to blocks that come first and mostly find none: with one scale a group these take strips of 32 columns, so that
 // there are more of them, else 512 rows each. So nothing is exchanged for them either.
 //
 // Bytes: x once, each output once. With one scale a group, of a group of more rows than are held the last ones are,
@@ -49,7 +49,7 @@ struct StripsKernel {
     static constexpr int block = static_cast<int>(block_of(scaling));  // 0: the group
     // A long group's item: all rows of few columns, or some rows of a strip.
     static constexpr i32 most_rows = 1024;  // of a group that is not long
-    static constexpr int long_columns = block == 0 ? 16 : columns;
+    static constexpr int long_columns = block == 0 ? 32 : columns;
     static constexpr int long_doublings = block == 0 ? 23 : 2;
     static constexpr i32 long_rows = tile_rows << long_doublings, all_rows = 1 << 30;
     using Rows = RowsKernel<In, Codec, scaling, In::words == 4 ? 8 : 4, threads>;
@@ -79,8 +79,8 @@ struct StripsKernel {
     }
 
 private:
-    // Some rows of one group, of so many columns, as a thread sees them. A step is 64 rows of 64 columns, or 256 rows
-    // of 16: then the four times 64 rows lie beside each other in shared memory as columns would.
+    // Some rows of one group, of so many columns, as a thread sees them. A step is 64 rows of 64 columns, or 128 rows
+    // of 32: then the two times 64 rows lie beside each other in shared memory as columns would.
     template <int columns_>
     struct Strip {
         static constexpr int width = columns_, eights = width / 8;
@@ -266,7 +266,10 @@ private:
         int slot = 0;
         OCTET_ROLLED
         for (i32 row = 0; row < a.padded_rows; row += 128) {
-            t.template await_copies<1>();  // all but the ones sent for in the round before
+            if (row == 0)
+                t.template await_copies<slots / 2 - 1>();
+            else
+                t.template await_copies<1>();  // all but the ones sent for in the round before
             t.barrier();
             fetch_round(slot == 0 ? slots - 2 : slot - 2, row > 0 ? row + 256 : a.rows);
             Column x[2];
