@@ -155,11 +155,11 @@ private:
             metrics.loss += share * result.loss;
             metrics.auxiliary_loss += share * result.auxiliary_loss;
             metrics.tokens += batch_.sequences * batch_.length;
-            if (!std::isfinite(result.loss)) stop_non_finite(metrics, "loss", result.loss, position_before);
+            if (!std::isfinite(result.loss)) stop_non_finite(metrics.step, "loss", result.loss, position_before);
         }
         metrics.gradient_norm = optimizer_.step(metrics.learning_rate);
         if (!std::isfinite(metrics.gradient_norm))
-            stop_non_finite(metrics, "gradient norm", metrics.gradient_norm, position_before);
+            stop_non_finite(metrics.step, "gradient norm", metrics.gradient_norm, position_before);
         model_.step_taken();
         ++step_;
         tokens_seen_ += metrics.tokens;
@@ -188,10 +188,13 @@ private:
             const StepResult result = model_.loss(batch_.view());
             sum += result.loss * static_cast<double>(result.counted);
             metrics.tokens += result.counted;
+            if (!std::isfinite(sum)) break;
         }
         metrics.loss = sum / static_cast<double>(metrics.tokens);
         note_unless(metrics_->add(metrics));
         observer_.evaluated(metrics);
+        if (!std::isfinite(metrics.loss))
+            stop_non_finite(step_, "evaluation loss", metrics.loss, windows_.position());
     }
 
     void save() {
@@ -212,16 +215,15 @@ private:
         }
     }
 
-    [[noreturn]] void stop_non_finite(const StepMetrics& metrics, const std::string& what, double value,
-                                      std::int64_t position) {
+    [[noreturn]] void stop_non_finite(std::int64_t step, const std::string& what, double value, std::int64_t position) {
         Diagnostic diagnostic;
-        diagnostic.step = metrics.step;
+        diagnostic.step = step;
         diagnostic.what = what;
         diagnostic.value = value;
         diagnostic.position = position;
         diagnostic.origin = model_.find_non_finite(batch_.view());
         const std::string text = save_diagnostic(folder_, diagnostic, state(), tensors(), batch_);
-        metrics_->note(metrics.step, text);
+        metrics_->note(step, text);
         fail(Status::invalid_argument, text);
     }
 

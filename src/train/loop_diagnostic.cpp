@@ -37,7 +37,7 @@ std::string save_diagnostic(const RunFolder& folder, const Diagnostic& diagnosti
                               {"sequences", batch.sequences},
                               {"length", batch.length}};
         write_in_place(place / "diagnostic.json", out.dump(2) + "\n");
-        text << "; the weights before the step and its batch are in '" << place.string() << "'";
+        text << "; the weights that it was computed with and the batch are in '" << place.string() << "'";
     } catch (const Error& error) {
         text << "; the diagnostic could not be saved: " << error.what();
     }

@@ -16,7 +16,12 @@ with Folder() as folder:
     check(f"step {found['step']}" in result.stdout, found)
     check(folder.metrics("run", "note")[-1]["text"] in result.stdout, "the metrics do not say why it ended")
     says(folder.octet("info", "--checkpoint", str(diagnostic)), "step", code=0)
+    # The last step's weights, which no step uses any more, are evaluated.
+    result = folder.train("evaluated", "--steps", 1, "--warmup", 0, "--learning-rate", 1e15, "--recipe", "bf16")
+    says(result, "the evaluation loss is nan at step 1", "the first tensor that is not finite is", code=2)
+    [diagnostic] = (folder.path / "evaluated").glob("diagnostic-step-1")
+    check(json.loads((diagnostic / "diagnostic.json").read_text())["what"] == "evaluation loss")
+    check(not list((folder.path / "evaluated" / "checkpoints").glob("*")), "weights that are of no use were kept as a checkpoint")
     # What is left of a step that long writes no text.
-    says(folder.train("large", "--steps", 1, "--warmup", 0, "--learning-rate", 1e15, "--recipe", "bf16"), code=0)
-    says(folder.octet("sample", "large", "--threads", 1), "scores for the next token are not all finite", code=2)
+    says(folder.octet("sample", str(diagnostic), "--threads", 1), "scores for the next token are not all finite", code=2)
 print("non-finite:", result.stdout.splitlines()[-1][:160])
