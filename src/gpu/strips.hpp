@@ -494,8 +494,8 @@ private:
         }
         const i64 stride = p.operand[a.operand].column_data_stride[1];
         u8* to = a.data + row + (odd ? step - stride : 0);
-        t.store16(to, first);
-        t.store16(to + stride, second);
+        t.template store16<Reuse::last>(to, first);
+        t.template store16<Reuse::last>(to + stride, second);
     }
     // Padding is zero bytes, whatever zero times the scale is.
     OCTET_GPU static Vec16 real_part(Vec16 v, i32 real) {
@@ -509,12 +509,12 @@ private:
         if (room <= 0) return;
         u8* to = a.data + row;
         if (real >= 16 && a.wide) {  // and so is room
-            t.store16(to, v);
+            t.template store16<Reuse::last>(to, v);
             return;
         }
         v = real_part(v, real);
         if (a.wide && room >= 16)
-            t.store16(to, v);
+            t.template store16<Reuse::last>(to, v);
         else
             store_sixteen_by_bytes(t, to, v, room);
     }

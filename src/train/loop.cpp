@@ -193,8 +193,7 @@ private:
         metrics.loss = sum / static_cast<double>(metrics.tokens);
         note_unless(metrics_->add(metrics));
         observer_.evaluated(metrics);
-        if (!std::isfinite(metrics.loss))
-            stop_non_finite(step_, "evaluation loss", metrics.loss, windows_.position());
+        if (!std::isfinite(metrics.loss)) stop_non_finite(step_, "evaluation loss", metrics.loss, windows_.position());
     }
 
     void save() {

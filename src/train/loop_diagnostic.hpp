@@ -19,8 +19,8 @@ struct Diagnostic {
     std::optional<NonFinite> origin{};
 };
 
-// Writes <run>/diagnostic-step-<n>/: the weights and moments that it was computed with, the batch, and diagnostic.json. Returns
-// the sentence that the run ends with.
+// Writes <run>/diagnostic-step-<n>/: the weights and moments that it was computed with, the batch, and diagnostic.json.
+// Returns the sentence that the run ends with.
 std::string save_diagnostic(const RunFolder& folder, const Diagnostic& diagnostic, CheckpointState state,
                             const CheckpointTensors& tensors, OwnedBatch& batch);
 
