@@ -403,12 +403,12 @@ void tiles(Runner& runner, Format input, TileParams& p, TileScales scales, bool 
 
 // ---- strips
 
-// Whether columns are taken in strips: where groups are short, as far as the host can know, but not so short that
-// blocks have little to do, unless the tensor is small. Of more elements than `most` tiles are faster.
-inline bool in_strips(const TileParams& p, const QuantizerTuning& tuning, i64 most) {
+// Whether columns are taken in strips: where groups are short (`longest` tokens on average, which is as far as the host
+// can know), but not so short that blocks have little to do, unless the tensor is small. Of more elements than `most`
+// tiles are faster.
+inline bool in_strips(const TileParams& p, const QuantizerTuning& tuning, i64 longest, i64 most) {
     if (p.rows <= tuning.strip_tokens) return true;
-    if (p.rows > p.groups * tuning.strip_rows || p.rows * (p.operand[0].columns + p.operand[1].columns) > most)
-        return false;
+    if (p.rows > p.groups * longest || p.rows * (p.operand[0].columns + p.operand[1].columns) > most) return false;
     return p.rows >= p.groups * 96 || p.rows <= 8 * tuning.strip_tokens;
 }
 
@@ -544,12 +544,14 @@ void quantize_columns(Runner& runner, ConstTensorView x0, ConstTensorView x1, Gr
         detail::set_input(p.operand[1], x1);
         detail::set_token_columns(p.operand[1], out1, alignment, options);
     }
-    // Tiles that exchange nothing lose by their start alone, and win where groups are so short that a strip is little
-    // work for a block; but they cannot wait for a product to run beside.
-    const bool little = p.rows < p.groups * 192;
-    const bool strips_win = options.scaling == Scaling::rowwise || !little || runner.may_wait();
+    // Scales of 32 and 128 rows need no maxima of the group: a strip that is not held is read once, too. But of short
+    // groups a strip is little work for a block, and tiles, which exchange nothing then, lose by their start alone;
+    // only they cannot wait for a product to run beside.
+    const bool whole_groups = options.scaling == Scaling::rowwise;
+    const i64 longest = whole_groups ? runner.tuning().strip_rows : 2 * runner.tuning().strip_rows;
+    const bool strips_win = whole_groups || p.rows >= p.groups * 192 || runner.may_wait();
     const i64 most = strips_win ? std::numeric_limits<i64>::max() : i64{20} << 20;
-    if (detail::in_strips(p, runner.tuning(), most))
+    if (detail::in_strips(p, runner.tuning(), longest, most))
         return detail::strips<Codec>(runner, x0.format, options.scaling, p, nullptr);
     detail::tiles<Codec>(runner, x0.format, p, detail::scales_of(options.scaling), false);
 }
@@ -566,7 +568,7 @@ void quantize_pair(Runner& runner, ConstTensorView x, Groups groups, i64 alignme
     const bool halves = options.scaling == Scaling::rowwise && detail::in_two_halves<Codec>(runner, x.format, p);
     // Strips read x twice for it, which is for what the cache holds.
     const i64 most = i64{options.scaling == Scaling::rowwise ? 24 : 20} << 20;
-    if (!halves && detail::in_strips(p, runner.tuning(), most)) {
+    if (!halves && detail::in_strips(p, runner.tuning(), runner.tuning().strip_rows, most)) {
         const RowsParams along_rows = detail::rows_params(x, options, rows);
         return detail::strips<Codec>(runner, x.format, options.scaling, p, &along_rows);
     }
