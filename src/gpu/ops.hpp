@@ -437,6 +437,8 @@ void strips(Runner& runner, Format input, Scaling scaling, const TileParams& gro
         const i64 resident = runner.template resident<Kernel>();  // which asks for its shared memory
         if (p.rows > Kernel::most_rows) {
             count_column_tiles(p, Kernel::long_columns);
+            p.narrow = Kernel::narrow_columns != Kernel::long_columns && p.tiling.column_tiles < 128;
+            if (p.narrow) count_column_tiles(p, Kernel::narrow_columns);
             p.tiling.tiles = 1;
             p.tiling.doublings = Kernel::long_doublings;
             p.tiling.least_rows = Kernel::most_rows + 1;

@@ -9,8 +9,8 @@
 // land, and a block that holds all of them meets two barriers.
 //
 // Groups are short on average, which is all that the host knows, but one may be most of the tensor. Long groups are
-// left to blocks that come first and mostly find none: with one scale a group these take strips of 32 columns, so that
-// there are more of them, else 512 rows each. So nothing is exchanged for them either.
+// left to blocks that come first and mostly find none: with one scale a group these take strips of 32 or 16 columns, so
+// that there are more of them, else 512 rows each. So nothing is exchanged for them either.
 //
 // Bytes: x once, each output once. With one scale a group, of a group of more rows than are held the last ones are,
 // and the others are read a second time, from the cache. Where groups are mostly longer, the tiles of tiles.hpp are
@@ -28,6 +28,7 @@ namespace octet::gpu {
 struct StripParams : TileParams {  // operand[].column_tiles: strips
     u32 strips = 0;                // of both operands
     u32 long_blocks = 0;           // the first ones take long groups, whose items `tiling` says; then a block a strip,
+    u32 narrow = 0;                // long groups' strips are narrow, so that there are enough of them
     u32 first_row_block = 0;       // and then rows
     RowsParams along_rows{};
 };
@@ -49,7 +50,8 @@ struct StripsKernel {
     static constexpr int block = static_cast<int>(block_of(scaling));  // 0: the group
     // A long group's item: all rows of few columns, or some rows of a strip.
     static constexpr i32 most_rows = 1024;  // of a group that is not long
-    static constexpr int long_columns = block == 0 ? 32 : columns;
+    static constexpr int narrow_columns = block == 0 ? 16 : columns;
+    static constexpr int long_columns = block == 0 && !with_rows ? 32 : narrow_columns;  // with rows: no registers
     static constexpr int long_doublings = block == 0 ? 23 : 2;
     static constexpr i32 long_rows = tile_rows << long_doublings, all_rows = 1 << 30;
     using Rows = RowsKernel<In, Codec, scaling, In::words == 4 ? 8 : 4, threads>;
@@ -70,17 +72,19 @@ struct StripsKernel {
         if constexpr (with_rows)
             if (t.block() >= p.first_row_block)
                 return Rows::cast(t, p.along_rows, s.rows, t.block() - p.first_row_block);
-        if (t.block() < p.long_blocks)
-            take_long_groups(t, p, s);
-        else
+        if (t.block() >= p.long_blocks)
             take_group(t, p, s);
+        else if (narrow_columns != long_columns && p.narrow)
+            take_long_groups<narrow_columns>(t, p, s);
+        else
+            take_long_groups<long_columns>(t, p, s);
         // Launched later, it has begun beside a product, and is not to end before it (columns_by_peaks.hpp).
         if (t.block() == t.blocks() - 1) t.await_earlier();
     }
 
 private:
     // Some rows of one group, of so many columns, as a thread sees them. A step is 64 rows of 64 columns, or 128 rows
-    // of 32: then the two times 64 rows lie beside each other in shared memory as columns would.
+    // of 32, or 256 of 16: then the times 64 rows lie beside each other in shared memory as columns would.
     template <int columns_>
     struct Strip {
         static constexpr int width = columns_, eights = width / 8;
@@ -122,13 +126,13 @@ private:
         set_place(p, a, span, 0, all_rows);
         cast(t, p, s, a);
     }
-    template <class Thread>
+    template <int width, class Thread>
     OCTET_GPU static void take_long_groups(Thread& t, const Params& p, Shared& s) {
         OCTET_ROLLED
         for (u32 item = t.block(); find_item(t, p, s, item); item += p.long_blocks) {
             const Span span = t.load_shared(&s.span);
             const u32 of_group = item - span.first_item, part = block == 0 ? 0 : of_group / p.strips;
-            auto a = strip_of<long_columns>(t, p, t.load_shared(&s.group), of_group - part * p.strips);
+            auto a = strip_of<width>(t, p, t.load_shared(&s.group), of_group - part * p.strips);
             const i32 row0 = static_cast<i32>(part) * long_rows, most = block == 0 ? all_rows : long_rows;
             send_first(t, s, a, static_cast<i64>(span.position) + row0, at_most(most, span.rows - row0));
             set_place(p, a, span, row0, most);
@@ -494,8 +498,8 @@ private:
         }
         const i64 stride = p.operand[a.operand].column_data_stride[1];
         u8* to = a.data + row + (odd ? step - stride : 0);
-        t.template store16<Reuse::last>(to, first);
-        t.template store16<Reuse::last>(to + stride, second);
+        t.store16(to, first);
+        t.store16(to + stride, second);
     }
     // Padding is zero bytes, whatever zero times the scale is.
     OCTET_GPU static Vec16 real_part(Vec16 v, i32 real) {
@@ -509,12 +513,12 @@ private:
         if (room <= 0) return;
         u8* to = a.data + row;
         if (real >= 16 && a.wide) {  // and so is room
-            t.template store16<Reuse::last>(to, v);
+            t.store16(to, v);
             return;
         }
         v = real_part(v, real);
         if (a.wide && room >= 16)
-            t.template store16<Reuse::last>(to, v);
+            t.store16(to, v);
         else
             store_sixteen_by_bytes(t, to, v, room);
     }
