@@ -162,8 +162,8 @@ std::string check_long_group(i64 tokens, bool among_empty, const KernelTuning* t
 }
 
 // Columns of a group of so many tokens among short ones, which are taken in strips.
-std::string check_long_strips(i64 tokens, Scaling scaling, cudaStream_t stream) {
-    const i64 features = 200, alignment = 128, count = tokens / 256 + 8, before = 3, rows = tokens + (count - 1) * 64;
+std::string check_long_strips(i64 tokens, i64 features, Scaling scaling, cudaStream_t stream) {
+    const i64 alignment = 128, count = tokens / 256 + 8, before = 3, rows = tokens + (count - 1) * 64;
     tool::OpCase c;
     c.op = "quantize_columns";
     c.text = std::to_string(tokens) + " of " + std::to_string(rows) + " tokens, " + std::string(name(scaling));
@@ -198,8 +198,9 @@ int check_long_groups(const std::vector<i64>& lengths) {
         for (const KernelTuning* tuning : {&in_tiles, &by_whole_rows})
             count(check_long_group(tokens, true, tuning, nullptr));
         for (const Scaling scaling : {Scaling::rowwise, Scaling::blockwise, Scaling::mx})
-            count(check_long_strips(tokens, scaling, nullptr));
+            count(check_long_strips(tokens, 200, scaling, nullptr));
     }
+    count(check_long_strips(2045, 4488, Scaling::rowwise, nullptr));  // so wide that strips are not narrow
     std::printf("long groups: %d cases, %d failures\n", cases, failures);
     return failures;
 }

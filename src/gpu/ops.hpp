@@ -436,13 +436,14 @@ void strips(Runner& runner, Format input, Scaling scaling, const TileParams& gro
         if (blocks + row_blocks == 0) return;
         const i64 resident = runner.template resident<Kernel>();  // which asks for its shared memory
         if (p.rows > Kernel::most_rows) {
+            p.long_blocks = static_cast<u32>(std::max<i64>(resident / 2, 1));  // who mostly find nothing
             count_column_tiles(p, Kernel::long_columns);
-            p.narrow = Kernel::narrow_columns != Kernel::long_columns && p.tiling.column_tiles < 128;
+            // One long group should be work for half of them.
+            p.narrow = Kernel::narrow_columns != Kernel::long_columns && 2 * p.tiling.column_tiles < p.long_blocks;
             if (p.narrow) count_column_tiles(p, Kernel::narrow_columns);
             p.tiling.tiles = 1;
             p.tiling.doublings = Kernel::long_doublings;
             p.tiling.least_rows = Kernel::most_rows + 1;
-            p.long_blocks = static_cast<u32>(std::max<i64>(resident / 2, 1));  // who mostly find nothing
         }
         p.first_row_block = static_cast<u32>(p.long_blocks + blocks);
         // Columns alone are for another product than the next one.
