@@ -82,13 +82,17 @@ struct Tiling {
 
 struct Tile;  // tile_list.hpp
 
+// Words from one counter to the next. Those that are in use at a time are neighbours, and all blocks add to them and
+// look at them: 32 bytes apart they are answered by several parts of L2, next to each other by one.
+inline constexpr u32 counter_words = 8;
+
 struct Plan {
     Group* group;      // [groups + 1]; the last one holds the rows that nobody owns. Without items
     Span* span;        // [groups + 2] likewise, and one past the end. With items, where groups are many
     Tile* tile;        // [items]
     u32* ticket;       // items taken, past the first ones of every block
-    u32* arrived;      // [slabs] tiles above each other whose maxima are in
-    u32* row_arrived;  // [row tiles] tiles beside each other whose maxima are in
+    u32* arrived;      // [slabs, counter_words] tiles above each other whose maxima are in
+    u32* row_arrived;  // [row tiles, counter_words] tiles beside each other whose maxima are in
     u32* column_amax;  // [groups, columns] f32 bits
     u32* row_amax;     // [rows] likewise
 };

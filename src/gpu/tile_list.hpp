@@ -119,12 +119,12 @@ OCTET_GPU Tile describe(const TileParams& p, u32 group, const Span& span, u32 lo
             at.above = static_cast<u32>((span.rows + tile_rows - 1) / tile_rows);
             at.column_amax =
                 p.plan.column_amax + group * p.columns_in_all + (at.operand ? p.operand[0].columns : 0) + at.column0;
-            at.column_counter = p.plan.arrived + group * across + column_tile;
+            at.column_counter = p.plan.arrived + (group * across + column_tile) * counter_words;
         }
         if (p.tiling.row_scales) {
             at.row_amax = p.plan.row_amax + span.position + at.row0;
             // Groups share no counter if each starts where it would after the rows before it, and one on for each.
-            at.row_counter = p.plan.row_arrived + span.position / tile_rows + group + row_tile;
+            at.row_counter = p.plan.row_arrived + (span.position / tile_rows + group + row_tile) * counter_words;
         }
     }
     return at;
