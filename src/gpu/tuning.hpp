@@ -1,4 +1,4 @@
-// The constants a launch chooses by, in one place. The measurements behind them are in docs/kernels-quantizers.md.
+// The constants a launch chooses by, in one place. The measurements behind them are in docs/kernels-quantizers-log.md.
 #pragma once
 
 #include <cstdint>
