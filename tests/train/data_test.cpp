@@ -103,6 +103,18 @@ TEST_F(Data, RefusesWhatCannotBeTrainedOn) {
               std::string::npos);
 }
 
+TEST_F(Data, ChecksWhatItHandsOutOfDataTooLargeToScan) {
+    const std::filesystem::path path = tokens(std::vector<std::uint16_t>{1, 999});
+    std::filesystem::resize_file(path, (std::uintmax_t{1} << 28) + 2);  // the rest takes no room on the disk
+    const Corpus corpus({path, "u16", 256, {}});
+    std::vector<std::int32_t> out(2);
+    corpus.copy(2, out);
+    EXPECT_EQ(out, (std::vector<std::int32_t>{0, 0}));
+    const std::string error = error_of([&] { corpus.copy(0, out); });
+    EXPECT_NE(error.find("token 1 of"), std::string::npos) << error;
+    EXPECT_NE(error.find("is 999 and the model's vocabulary is 256"), std::string::npos) << error;
+}
+
 TEST_F(Data, EpochsVisitEveryTrainingWindowOnceAndNoOther) {
     std::string contents(10 * 20 + 1, ' ');
     for (std::size_t i = 0; i < contents.size(); ++i) contents[i] = static_cast<char>('a' + i / 10);

@@ -81,8 +81,9 @@ void Progress::stepped(const train::StepMetrics& m) {
 }
 
 void Progress::evaluated(const train::EvalMetrics& m) {
-    say(fmt::format("{} step {}/{}  eval loss {:.4f}  perplexity {:.2f}", label_, m.step, steps_, m.loss,
-                    std::exp(m.loss)));
+    const double loss = std::isnan(m.loss) ? std::abs(m.loss) : m.loss;  // a sign of NaN means nothing
+    say(fmt::format("{} step {}/{}  eval loss {:.4f}  perplexity {:.2f}", label_, m.step, steps_, loss,
+                    std::exp(loss)));
 }
 
 void Progress::noted(const std::string& sentence) { say(fmt::format("{}: {}", label_, sentence)); }
