@@ -83,8 +83,8 @@ struct Tiling {
 struct Tile;  // tile_list.hpp
 
 // Words from one counter to the next. Those that are in use at a time are neighbours, and all blocks add to them and
-// look at them: next to each other, where L2 seems to answer for one after the other, casts take 1 to 3% longer than 32
-// bytes apart.
+// look at them: next to each other, where L2 seems to answer for one after the other, casts take up to 3% longer than
+// 32 bytes apart.
 inline constexpr u32 counter_words = 8;
 
 struct Plan {
