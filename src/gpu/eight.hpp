@@ -213,8 +213,8 @@ template <class Vec>
 OCTET_GPU Vec first_bytes(Vec v, i32 count) {
     OCTET_UNROLL
     for (int w = 0; w < static_cast<int>(sizeof(Vec) / 4); ++w) {
-        const i32 bytes = count - 4 * w;
-        v.word[w] = bytes >= 4 ? v.word[w] : bytes <= 0 ? 0u : v.word[w] & (0xFFFFFFFFu >> (32 - 8 * bytes));
+        const i32 bytes = count - 4 * w, gone = bytes < 4 ? 4 - bytes : 0;
+        v.word[w] &= bytes > 0 ? 0xFFFFFFFFu >> (8 * gone) : 0u;
     }
     return v;
 }

@@ -3,8 +3,8 @@
 //
 // A thread holds 8 columns of 4 consecutive rows, twice: converting four rows of a column gives a word that is already
 // transposed, and the tile's own slot brings such words of one column together, 16 rows to a store. Word w of column c
-// lies at w ^ quads*(c/8), so that neither the writes (8 columns apart) nor the 16-byte reads (along a column) meet in
-// a bank.
+// lies at w ^ turned(c / 8), so that neither the writes (8 columns apart) nor the 16-byte reads (along a column) meet
+// in a bank.
 #pragma once
 
 #include "gpu/eight.hpp"
@@ -80,39 +80,40 @@ protected:
 
     // The tile ends before the rows of the thread's unit.
     template <class Thread>
-    OCTET_GPU static bool idle(Thread& t, Shared& s, u32 k) {
-        return t.load_shared(&nth(s, k).rows) <= t.thread() / unit * unit_rows;
+    OCTET_GPU static bool idle(Thread& t, Shared& s, u32 k, TileState state) {
+        return !state.is_whole() && t.load_shared(&nth(s, k).rows) <= t.thread() / unit * unit_rows;
     }
 
     // ---- reading
 
     // Sends for the block's k-th tile.
     template <class Thread>
-    OCTET_GPU static void fetch(Thread& t, const Params& p, Shared& s, u32 k) {
+    OCTET_GPU static TileState fetch(Thread& t, Shared& s, u32 k) {
         const Place me = place_of(t);
+        const TileState state = t.load_shared(&nth(s, k).state);
         const auto* x = static_cast<const typename In::Element*>(t.load_shared(&nth(s, k).x));
-        const i64 stride = p.operand[t.load_shared(&nth(s, k).operand)].x_stride[1];
+        const i64 stride = t.load_shared(&nth(s, k).x_stride);
         x += me.row * stride + me.column;
         const i32 columns = t.load_shared(&nth(s, k).columns) - me.column,
                   rows = columns > 0 ? t.load_shared(&nth(s, k).rows) - me.row : 0;
         auto& to = s.slot[k % slots];
-        const Pieces pieces = t.load_shared(&nth(s, k).pieces);
-        if (pieces == Pieces::whole) {
+        if (state.is_whole()) {
             OCTET_UNROLL
             for (int j = 0; j < vectors; ++j) OCTET_UNROLL
             for (int piece = 0; piece < In::pieces; ++piece)
                 t.copy_async(&to[j * In::pieces + piece][t.thread()],
                              x + row_after(j) * stride + piece * (8 / In::pieces), true);
-        } else if (pieces != Pieces::elements) {
+        } else if (state.pieces() == Pieces::wide) {
             OCTET_UNROLL
             for (int j = 0; j < vectors; ++j) OCTET_UNROLL
             for (int piece = 0; piece < In::pieces; ++piece)
                 t.copy_async(&to[j * In::pieces + piece][t.thread()],
                              x + row_after(j) * stride + piece * (8 / In::pieces), row_after(j) < rows);
-        } else if (!t.load_shared(&nth(s, k).none)) {
+        } else if (state.is_there()) {
             fetch_part(t, x, stride, rows, columns, to);
         }
         t.commit_copies();
+        return state;
     }
     template <class Thread>
     OCTET_GPU_RARE static void fetch_part(Thread& t, const typename In::Element* x, i64 stride, i32 rows, i32 columns,
@@ -196,10 +197,11 @@ protected:
     template <class Thread>
     OCTET_GPU static void scale_columns(Thread& t, const Params& p, Shared& s, const TileOperand& o, const Tile& at) {
         const int column = t.thread();
-        t.store_shared(&s.column_scale[0][column],
-                       make_scale<Codec, false>(t, column_peak(t, s.column_peak, column, 0, units), p.rule,
-                                                o.column_scale, at.has_columns && column < at.columns && at.room > 0,
-                                                at.group, at.column0 + column, at.padded_row / tile_rows));
+        t.store_shared(
+            &s.column_scale[0][column],
+            make_scale<Codec, false>(t, column_peak(t, s.column_peak, column, 0, units), p.rule, o.column_scale,
+                                     at.state.has_columns() && column < at.columns && at.room > 0, at.group,
+                                     at.column0 + column, at.padded_row / tile_rows));
     }
 
     // Two neighbours share a column, two of its four blocks each.
@@ -218,7 +220,7 @@ protected:
             t.store_shared(&s.column_scale[first + i][column], mx_multiplier_of(code));
         }
         codes |= t.shuffle_xor(codes, 1) << 16;
-        if (first != 0 || !at.has_columns || column >= at.columns) return;
+        if (first != 0 || !at.state.has_columns() || column >= at.columns) return;
         const i64 apart = o.column_scale.scale_stride[2];
         u8* to =
             o.column_scale.mx + place(o.column_scale.scale_stride, at.group, at.column0 + column, at.padded_row / 32);
@@ -258,20 +260,15 @@ protected:
     // ---- writing
 
     template <class Thread>
-    OCTET_GPU static void cast_rows(Thread& t, const Params& p, Shared& s, u32 k,
+    OCTET_GPU static void cast_rows(Thread& t, const Params& p, Shared& s, u32 k, TileState state,
                                     const Eight<In> (&x)[static_cast<u32>(vectors)]) {
         if (scales == TileScales::square && p.row_data == nullptr) return;
         const Place me = place_of(t);
-        const Pieces pieces = t.load_shared(&nth(s, k).pieces);
-        const i32 rows = t.load_shared(&nth(s, k).rows) - me.row,
-                  columns = t.load_shared(&nth(s, k).columns) - me.column;
         const i64 stride = p.row_data_stride[1];
         u8* data = t.load_shared(&nth(s, k).row_data) + me.row * stride + me.column;
         float two[2];  // of the thread's rows, where it finds their scales itself
         if constexpr (!row_scales && scales != TileScales::square) scale_rows(t, p, s, k, x, two);
-        OCTET_UNROLL
-        for (int j = 0; j < vectors; ++j) {
-            const bool inside = row_after(j) < rows && columns > 0;
+        const auto encoded = [&](int j) {
             float scale;
             if constexpr (scales == TileScales::square)
                 scale = t.load_shared(&s.square_scale);
@@ -279,14 +276,23 @@ protected:
                 scale = t.load_shared(&s.row_scale[me.row + row_after(j)]);
             else
                 scale = std::bit_cast<float>(t.shuffle(std::bit_cast<u32>(two[j % 2]), lane_of_row(t, j)));
-            const Vec8 eight = encode_eight<Codec>(t, x[j], scale);
-            u8* to = data + row_after(j) * stride;
-            if (pieces == Pieces::whole)
-                t.template store8<Reuse::last>(to, eight);
-            else if (inside && pieces != Pieces::elements)
-                t.template store8<Reuse::last>(to, eight);
-            else if (inside)
-                store_row_part(t, to, eight, columns);
+            return encode_eight<Codec>(t, x[j], scale);
+        };
+        if (state.is_whole()) {
+            OCTET_UNROLL
+            for (int j = 0; j < vectors; ++j) t.template store8<Reuse::last>(data + row_after(j) * stride, encoded(j));
+            return;
+        }
+        const i32 rows = t.load_shared(&nth(s, k).rows) - me.row,
+                  columns = t.load_shared(&nth(s, k).columns) - me.column;
+        OCTET_UNROLL
+        for (int j = 0; j < vectors; ++j) {
+            const Vec8 eight = encoded(j);
+            if (row_after(j) >= rows || columns <= 0) continue;
+            if (state.pieces() == Pieces::wide)
+                t.template store8<Reuse::last>(data + row_after(j) * stride, eight);
+            else
+                store_row_part(t, data + row_after(j) * stride, eight, columns);
         }
     }
     // Scales along a thread's rows: each of four neighbours finds those of two rows, as peaks_of_eight deals them.
@@ -330,10 +336,10 @@ protected:
 
     // A thread's transposed words: of each of its columns, those of its 2 x 4 rows.
     template <class Thread>
-    OCTET_GPU static void cast_columns(Thread& t, Shared& s, u32 k, const Eight<In> (&x)[static_cast<u32>(vectors)],
-                                       u32 (&words)[8][2]) {
+    OCTET_GPU static void cast_columns(Thread& t, Shared& s, TileState state,
+                                       const Eight<In> (&x)[static_cast<u32>(vectors)], u32 (&words)[8][2]) {
         static_assert(vectors == 8);
-        if (!t.load_shared(&nth(s, k).has_columns)) return;
+        if (!state.has_columns()) return;
         const Place me = place_of(t);
         const float* scale_of = &s.column_scale[me.row / reduction][me.column];
         OCTET_UNROLL
@@ -348,39 +354,46 @@ protected:
         }
     }
 
+    // By how much the words of an eight of columns are turned. Only halves of 16 bytes that a store knows when it is
+    // compiled are swapped.
+    OCTET_GPU static constexpr int turned(int eight) {
+        return quads == 4 ? 4 * eight : 4 * (eight % 8) + 2 * (eight / 8);
+    }
+
     // `staged` columns of each eight, from the first on, where others find them.
     template <int first, class Thread>
-    OCTET_GPU static void stage_columns(Thread& t, Shared& s, u32 k, const u32 (&words)[8][2]) {
-        if (!t.load_shared(&nth(s, k).has_columns)) return;
+    OCTET_GPU static void stage_columns(Thread& t, Shared& s, u32 k, TileState state, const u32 (&words)[8][2]) {
+        if (!state.has_columns()) return;
         const Place me = place_of(t);
         u32* to = &stage_of(s, k)[me.column / 8 * staged][0].word[0];  // [columns][32 words of 4 rows]
         OCTET_UNROLL
         for (int i = 0; i < staged; ++i) {
             OCTET_UNROLL
             for (int half = 0; half < 2; ++half)
-                t.store_shared(to + i * 32 + ((me.row / 4 + quads * half) ^ (me.column / 8 * quads)),
+                t.store_shared(to + i * 32 + ((me.row / 4 + quads * half) ^ turned(me.column / 8)),
                                words[first + i][half]);
         }
     }
 
     template <int first, class Thread>
-    OCTET_GPU static void store_columns(Thread& t, const Params& p, Shared& s, u32 k) {
-        if (!t.load_shared(&nth(s, k).has_columns)) return;
+    OCTET_GPU static void store_columns(Thread& t, Shared& s, u32 k, TileState state) {
+        if (!state.has_columns()) return;
         constexpr int step = threads / 8, times = tile_columns * staged / 8 / step, apart = step / staged * 8;
         const int piece = t.thread() % 8, place = t.thread() / 8, column = place / staged * 8 + first + place % staged;
         const Vec16(*transposed)[8] = stage_of(s, k);
-        const i64 stride = p.operand[t.load_shared(&nth(s, k).operand)].column_data_stride[1];
+        const i64 stride = t.load_shared(&nth(s, k).column_stride);
         u8* to = t.load_shared(&nth(s, k).column_data) + column * stride + 16 * piece;
-        const Pieces pieces = t.load_shared(&nth(s, k).pieces);
         const auto transposed_of = [&](int i) {
-            const int turned = (column / 8 + apart / 8 * i) * quads;  // words
-            const Vec16 read = t.load_shared(&transposed[place + step * i][piece ^ (turned / 4)]);
-            Vec16 v;  // the swizzle's bit 1 swaps halves
+            const int eight = column / 8 + apart / 8 * i;
+            const Vec16 read = t.load_shared(&transposed[place + step * i][piece ^ (turned(eight) / 4)]);
+            static_assert(quads == 4 || 64 % apart == 0);
+            const bool swapped = quads == 2 && apart * i / 64 % 2 == 1;  // halves: turned(eight) & 2
+            Vec16 v;
             OCTET_UNROLL
-            for (int w = 0; w < 4; ++w) v.word[w] = turned & 2 ? read.word[w ^ 2] : read.word[w];
+            for (int w = 0; w < 4; ++w) v.word[w] = swapped ? read.word[w ^ 2] : read.word[w];
             return v;
         };
-        if (pieces == Pieces::whole) {
+        if (state.is_whole()) {
             OCTET_UNROLL
             for (int i = 0; i < times; ++i) t.template store16<Reuse::last>(to + i * apart * stride, transposed_of(i));
             return;
@@ -389,7 +402,7 @@ protected:
         const i32 real = t.load_shared(&nth(s, k).rows) - 16 * piece,
                   room = t.load_shared(&nth(s, k).room) - 16 * piece;
         if (room <= 0) return;
-        if (pieces != Pieces::elements && room >= 16) {
+        if (state.pieces() == Pieces::wide && room >= 16) {
             // Padding is zero bytes, whatever zero times the scale is.
             const Vec16 kept = first_bytes(Vec16{{~0u, ~0u, ~0u, ~0u}}, real);
             OCTET_UNROLL

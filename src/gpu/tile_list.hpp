@@ -47,23 +47,39 @@ enum class Pieces : u32 {
     whole,  // and the tile is whole: there is nothing to check
 };
 
+// What is asked of a tile at every step, in one word: a block keeps it in a register, and asks shared memory for little
+// else, where each answer would be waited for.
+struct TileState {
+    u32 bits = 0;  // 0: there is no tile
+
+    static constexpr u32 there = 1, hands_in_bit = 2, columns_bit = 4, top_bit = 8, left_bit = 16;
+    static constexpr int visit_shift = 5, pieces_shift = 7;
+
+    OCTET_GPU bool is_there() const { return bits & there; }
+    OCTET_GPU bool hands_in() const { return bits & hands_in_bit; }    // maxima
+    OCTET_GPU bool has_columns() const { return bits & columns_bit; }  // its columns are wanted
+    OCTET_GPU bool is_top() const { return bits & top_bit; }           // its group's first rows
+    OCTET_GPU bool is_left() const { return bits & left_bit; }         // the first columns
+    OCTET_GPU Visit visit() const { return static_cast<Visit>(bits >> visit_shift & 3u); }
+    OCTET_GPU Pieces pieces() const { return static_cast<Pieces>(bits >> pieces_shift & 3u); }
+    OCTET_GPU bool is_whole() const { return pieces() == Pieces::whole; }
+};
+
 // What a block needs of a tile.
 struct alignas(16) Tile {
-    u32 none;  // 1: there are no more
-    Visit kind;
+    TileState state;
     i32 rows, columns;  // that the tile has
-    Pieces pieces;
-    u32 hands_in;     // 1: maxima
-    u32 has_columns;  // 1: its columns are wanted
-    i32 operand;
-    const void* x;    // the tile's first element
-    u8* column_data;  // likewise
-    u8* row_data;     // likewise
+    i32 room;           // rows of the transposed data from the tile's first on, padding included
+    const void* x;      // the tile's first element
+    i64 x_stride;       // from row to row
+    u8* column_data;    // the tile's first element
+    i64 column_stride;  // from column to column
+    u8* row_data;       // the tile's first element
     i64 group;
-    i64 row;              // the tile's first, in its matrix
-    i64 padded_row;       // and in the transposed data
-    i32 row0, column0;    // of the tile, within the group and its operand
-    i32 room;             // rows of the transposed data from the tile's first on, padding included
+    i64 row;            // the tile's first, in its matrix
+    i64 padded_row;     // and in the transposed data
+    i32 row0, column0;  // of the tile, within the group and its operand
+    i32 operand;
     u32 above;            // tiles above each other that hand in maxima
     u32* column_amax;     // of the tile's first column, or null
     u32* row_amax;        // of its first row, or null
@@ -84,10 +100,10 @@ OCTET_GPU Tile describe(const TileParams& p, u32 group, const Span& span, u32 lo
     const u32 slab = p.tiling.by_slabs() ? local / items : 0;
     u32 tile = local - slab * items;
     Tile at{};
-    at.kind = !exchanges ? Visit::only : split && tile < items - run ? Visit::first : Visit::fused;
+    Visit visit = !exchanges ? Visit::only : split && tile < items - run ? Visit::first : Visit::fused;
     if (tile >= run) {  // from the last, which the cache may still have
         tile = items - 1 - tile;
-        at.kind = Visit::second;
+        visit = Visit::second;
     }
     const u32 row_tile = p.tiling.by_slabs() ? tile : tile / across,
               column_tile = p.tiling.by_slabs() ? slab : tile - row_tile * across;
@@ -101,20 +117,20 @@ OCTET_GPU Tile describe(const TileParams& p, u32 group, const Span& span, u32 lo
     at.rows = at_most(tile_rows, span.rows - at.row0);
     at.columns = at_most(p.tiling.tile_columns, o.columns - at.column0);
     at.room = p.tiling.padded(span.rows, owned) - at.row0;
+    at.x_stride = o.x_stride[1];
     at.x =
         static_cast<const u8*>(o.x) + (group * o.x_stride[0] + at.row * o.x_stride[1] + at.column0) * p.element_bytes;
+    at.column_stride = o.column_data_stride[1];
     at.column_data =
         o.column_data + group * o.column_data_stride[0] + at.column0 * o.column_data_stride[1] + at.padded_row;
     at.row_data = p.row_data + group * p.row_data_stride[0] + at.row * p.row_data_stride[1] + at.column0;
-    at.has_columns = o.columns_wanted && owned;
-    const bool wide =
-        at.columns % 8 == 0 && o.aligned && p.row_data_aligned && (!at.has_columns || o.column_data_aligned);
+    const bool has_columns = o.columns_wanted && owned;
+    const bool wide = at.columns % 8 == 0 && o.aligned && p.row_data_aligned && (!has_columns || o.column_data_aligned);
     const bool whole = at.rows == tile_rows && at.columns == p.tiling.tile_columns;
-    at.pieces = wide ? Pieces::wide : Pieces::elements;
-    if (wide && whole) at.pieces = Pieces::whole;
+    const Pieces pieces = !wide ? Pieces::elements : whole ? Pieces::whole : Pieces::wide;
+    const bool hands_in = exchanges && at.rows > 0 && visit != Visit::second;
     if (exchanges) {
-        at.hands_in = at.rows > 0 && at.kind != Visit::second;
-        if (at.rows <= 0 && at.kind != Visit::first) at.kind = Visit::only;  // padding alone
+        if (at.rows <= 0 && visit != Visit::first) visit = Visit::only;  // padding alone
         if (owned) {
             at.above = static_cast<u32>((span.rows + tile_rows - 1) / tile_rows);
             at.column_amax =
@@ -127,6 +143,10 @@ OCTET_GPU Tile describe(const TileParams& p, u32 group, const Span& span, u32 lo
             at.row_counter = p.plan.row_arrived + (span.position / tile_rows + group + row_tile) * counter_words;
         }
     }
+    at.state.bits = TileState::there | (hands_in ? TileState::hands_in_bit : 0) |
+                    (has_columns ? TileState::columns_bit : 0) | (at.row0 == 0 ? TileState::top_bit : 0) |
+                    (at.column0 == 0 ? TileState::left_bit : 0) | static_cast<u32>(visit) << TileState::visit_shift |
+                    static_cast<u32>(pieces) << TileState::pieces_shift;
     return at;
 }
 
@@ -148,7 +168,6 @@ OCTET_GPU u32 group_of(u32 item, u32 count, FirstItem first_item) {
 template <class SpanOf>
 OCTET_GPU Tile tile_of(const TileParams& p, u32 item, SpanOf span_of) {
     Tile at{};
-    at.none = 1;
     if (item < span_of(p.groups + 1).first_item) {
         const u32 group = group_of(item, static_cast<u32>(p.groups) + 1, [&](i64 i) { return span_of(i).first_item; });
         const Span span = span_of(group);

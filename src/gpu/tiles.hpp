@@ -20,8 +20,8 @@ namespace octet::gpu {
 template <class In_, class Codec_, TileScales scales, bool with_rows>
 struct TilesKernel : TileCast<In_, Codec_, scales, with_rows> {
     using Base = TileCast<In_, Codec_, scales, with_rows>;
-    using Base::exchanges, Base::row_scales, Base::tile_columns, Base::threads, Base::vectors, Base::unit_rows;
-    using Base::slots, Base::few_spans, Base::batch, Base::has_rows;
+    using Base::exchanges, Base::row_scales, Base::tile_columns, Base::threads, Base::units, Base::vectors;
+    using Base::unit_rows, Base::slots, Base::few_spans, Base::batch, Base::has_rows;
     using typename Base::In, typename Base::Codec, typename Base::Params, typename Base::Shared;
 
     template <class Thread>
@@ -46,24 +46,26 @@ private:
         const u32 arrival = t.arrive_everywhere();
         t.await_everywhere(arrival);
         OCTET_ROLLED
-        for (u32 k = 0; k + 1 < slots; ++k) fetch(t, p, s, k);
+        for (u32 k = 0; k + 1 < slots; ++k) fetch(t, s, k);
         u32 ticket = 0;  // the first thread's
         OCTET_ROLLED
-        for (u32 k = 0; !t.load_shared(&nth(s, k).none); ++k) {
+        for (u32 k = 0;; ++k) {
+            const TileState state = t.load_shared(&nth(s, k).state);
+            if (!state.is_there()) break;
             const Vec16 later = take(t, p, next_item(t, k, ticket), items);
             if (t.thread() == 0) ticket = t.atomic_add(p.plan.ticket, 1u);
             t.template await_copies<slots - 2>();
             Eight<In> x[static_cast<u32>(vectors)];
             landed(t, s, k, x);
             find_scales(t, p, s, k, x);  // a barrier: the columns of the tile before are stored
-            fetch(t, p, s, k + slots - 1);
+            fetch(t, s, k + slots - 1);
             t.barrier();
-            if constexpr (has_rows) cast_rows(t, p, s, k, x);
+            if constexpr (has_rows) cast_rows(t, p, s, k, state, x);
             u32 words[8][2];
-            cast_columns(t, s, k, x, words);
-            Base::template stage_columns<0>(t, s, k, words);
+            cast_columns(t, s, state, x, words);
+            Base::template stage_columns<0>(t, s, k, state, words);
             t.barrier();
-            Base::template store_columns<0>(t, p, s, k);
+            Base::template store_columns<0>(t, s, k, state);
             put(t, s, k + slots, later);
         }
     }
@@ -79,68 +81,73 @@ private:
         find_spans(t, p, s);
         const u32 arrival = t.arrive_everywhere();
         work_out(t, p, s, 0);
+        t.barrier();
+        TileState here, next, last, sent = fetch(t, s, 0);  // of the k-th tile and of the three after it
         t.await_everywhere(arrival);
-        fetch(t, p, s, 0);
-        u32 *here = nullptr, *next = nullptr, *last = nullptr;  // maxima of the k-th tile and of the two after it
+        u32 *here_amax = nullptr, *next_amax = nullptr, *last_amax = nullptr;
         OCTET_ROLLED
-        for (i32 turn = -2; turn < 0 || !t.load_shared(&nth(s, static_cast<u32>(turn)).none); ++turn) {
+        for (i32 turn = -2;; ++turn) {
             const u32 k = static_cast<u32>(turn);
-            const Visit kind = turn < 0 ? Visit::first : t.load_shared(&nth(s, k).kind);
+            here = next;
+            next = last;
+            last = sent;
+            if (turn >= 0 && !here.is_there()) break;
+            const Visit visit = turn < 0 ? Visit::first : here.visit();
             // A first look, whose answer comes while another tile's maxima are found: a tile whose maxima are all in
             // by now waits for nothing but them. Who need not look stays at 0, which is less than a row's tiles.
             u32 in = 0;
-            if (kind == Visit::fused || kind == Visit::second) in = look(t, s, k);
-            here = next;
-            next = last;
-            last = amax_of(t, s, k + 2);
-            if ((k + slots + 1) % batch == 0) work_out(t, p, s, k + slots + 1);
-            if (kind == Visit::first) {
-                fetch(t, p, s, k + slots);
+            if (visit == Visit::fused || visit == Visit::second) in = look(t, s, k);
+            here_amax = next_amax;
+            next_amax = last_amax;
+            last_amax = amax_of(t, s, k + 2);
+            if (visit == Visit::first) {
+                sent = fetch(t, s, k + slots);
                 t.template await_copies<1>();
             } else {
                 t.template await_copies<0>();
             }
-            find_peaks(t, s, k + 2);
-            if (kind != Visit::first) tell(t, s.known, in >= count_wanted(t, p, s, k));
+            find_peaks(t, s, k + 2, last);
+            if (visit != Visit::first) tell(t, s.known, in >= count_wanted(t, p, s, k));
             t.barrier();
-            const u32 answer = hand_in(t, s, k + 2, last);
-            const bool known = kind != Visit::first && told(t, s.known);
-            u32 peak = known ? load_peak(t, here) : 0u;
+            const u32 answer = hand_in(t, s, k + 2, last, last_amax);
+            const bool known = visit != Visit::first && told(t, s.known);
+            u32 peak = known ? load_peak(t, here_amax) : 0u;
             Eight<In> x[static_cast<u32>(vectors)];
-            if (kind != Visit::first) {
+            if (visit != Visit::first) {
                 if (!known) in = look(t, s, k);
                 landed(t, s, k, x);
-                fetch(t, p, s, k + slots);
-                if (!known) tell(t, s.ready, kind == Visit::only || in >= count_wanted(t, p, s, k));
+                sent = fetch(t, s, k + slots);
+                if (!known) tell(t, s.ready, visit == Visit::only || in >= count_wanted(t, p, s, k));
             }
+            if ((k + slots + 1) % batch == 0) work_out(t, p, s, k + slots + 1);
             if (!known) {
                 t.await_answer(answer);
                 t.barrier();
-                count_in(t, s, k + 2);
-                if (kind == Visit::first) continue;
+                count_in(t, s, k + 2, last);
+                if (visit == Visit::first) continue;
                 if (!told(t, s.ready)) {
                     wait(t, p, s, k);
                     t.barrier();
                 }
-                peak = kind == Visit::only ? 0u : load_peak(t, here);
+                peak = visit == Visit::only ? 0u : load_peak(t, here_amax);
             }
-            scale_slabs(t, p, s, k, peak);
+            scale_slabs(t, p, s, k, here, peak);
             if (known) t.await_answer(answer);
             t.barrier();
-            if (known) count_in(t, s, k + 2);
+            if (known) count_in(t, s, k + 2, last);
             u32 words[8][2];
-            const bool busy = !idle(t, s, k);
+            const bool busy = !idle(t, s, k, here);
             if (busy) {
-                if constexpr (has_rows) cast_rows(t, p, s, k, x);
-                cast_columns(t, s, k, x, words);
-                Base::template stage_columns<0>(t, s, k, words);
+                if constexpr (has_rows) cast_rows(t, p, s, k, here, x);
+                cast_columns(t, s, here, x, words);
+                Base::template stage_columns<0>(t, s, k, here, words);
             }
             t.barrier();
-            Base::template store_columns<0>(t, p, s, k);
+            Base::template store_columns<0>(t, s, k, here);
             t.barrier();
-            if (busy) Base::template stage_columns<4>(t, s, k, words);
+            if (busy) Base::template stage_columns<4>(t, s, k, here, words);
             t.barrier();
-            Base::template store_columns<4>(t, p, s, k);
+            Base::template store_columns<4>(t, s, k, here);
         }
     }
 
@@ -173,13 +180,13 @@ private:
     }
 
     // Works out a batch of the block's tiles, from the k-th on. Those that wait for each other are dealt round: one
-    // that was taken in passing might be the one that is waited for. The first unit leaves that to the others: it may
-    // still be telling other blocks that this one has arrived.
+    // that was taken in passing might be the one that is waited for. The last unit does, while others wait for answers
+    // to what they handed in; or, at first, for the other blocks to hear that this one has arrived.
     template <class Thread>
     OCTET_GPU static void work_out(Thread& t, const Params& p, Shared& s, u32 k) {
-        constexpr int apart = (threads - unit) / batch;
-        const int me = t.thread() - unit;
-        if (me < 0 || me % apart != 0 || me >= apart * batch) return;
+        constexpr int apart = unit / batch;
+        const int me = t.thread() - (threads - unit);
+        if (me < 0 || me % apart != 0) return;
         k += static_cast<u32>(me / apart);
         t.store_shared(&nth(s, k), dealt(t, p, s, k));
     }
@@ -209,7 +216,7 @@ private:
     static constexpr int tile_pieces = sizeof(Tile) / 16;
     template <class Thread>
     OCTET_GPU static Vec16 take(Thread& t, const Params& p, u32 item, u32 items) {
-        Vec16 piece{{t.thread() == 0 ? 1u : 0u, 0, 0, 0}};  // none
+        Vec16 piece{{0, 0, 0, 0}};  // no tile
         if (t.thread() < tile_pieces && item < items)
             piece = t.load_made(reinterpret_cast<const Vec16*>(p.plan.tile + item) + t.thread());
         return piece;
@@ -223,23 +230,21 @@ private:
 
     // The tile's part in the maxima, left in s.column_peak and s.row_peak.
     template <class Thread>
-    OCTET_GPU static void find_peaks(Thread& t, Shared& s, u32 k) {
-        if (!t.load_shared(&nth(s, k).hands_in)) return;
-        if (idle(t, s, k)) return;
+    OCTET_GPU static void find_peaks(Thread& t, Shared& s, u32 k, TileState state) {
+        if (!state.hands_in() || idle(t, s, k, state)) return;
         Eight<In> x[static_cast<u32>(vectors)];
         landed(t, s, k, x);
         find_column_peaks(t, s, x);
         if constexpr (row_scales) {
             const Place me = place_of(t);
+            u32 rows[static_cast<u32>(vectors)], peaks[2];
             OCTET_UNROLL
-            for (int j = 0; j < vectors; j += 2) {
-                u32 peaks[2];
-                peaks_of_two<In, 16>(t, fold_across(t, magnitudes_of(x[j])), fold_across(t, magnitudes_of(x[j + 1])),
-                                     peaks);
-                if (me.column == 0)
-                    t.store_shared(reinterpret_cast<Vec8*>(&s.row_peak[me.row + row_after(j)]),
-                                   Vec8{{peaks[0], peaks[1]}});
-            }
+            for (int j = 0; j < vectors; ++j) rows[j] = fold_across(t, magnitudes_of(x[j]));
+            peaks_of_eight<In, 16>(t, rows, peaks);
+            const int lane = t.thread() % 16;
+            if (lane < 4)
+                t.store_shared(reinterpret_cast<Vec8*>(&s.row_peak[me.row + row_after(lane % 2 * 4) + lane / 2 * 2]),
+                               Vec8{{peaks[0], peaks[1]}});
         }
     }
 
@@ -260,14 +265,13 @@ private:
 
     // Folds the tile's maxima into those of its group. Returns the atomic's answer: who has it, is done.
     template <class Thread>
-    OCTET_GPU static u32 hand_in(Thread& t, Shared& s, u32 k, u32* to) {
-        const u32 hands_in = t.load_shared(&nth(s, k).hands_in);
-        const i32 rows = t.load_shared(&nth(s, k).rows);
-        if (!hands_in || to == nullptr) return 0;
+    OCTET_GPU static u32 hand_in(Thread& t, Shared& s, u32 k, TileState state, u32* to) {
+        if (!state.hands_in() || to == nullptr) return 0;
         const int thread = t.thread();
-        return t.atomic_max(to, thread < tile_columns
-                                    ? column_peak(t, s.column_peak, thread, 0, (rows + unit_rows - 1) / unit_rows)
-                                    : t.load_shared(&s.row_peak[row_scales ? thread - tile_columns : 0]));
+        if (row_scales && thread >= tile_columns)
+            return t.atomic_max(to, t.load_shared(&s.row_peak[row_scales ? thread - tile_columns : 0]));
+        const int busy = state.is_whole() ? units : (t.load_shared(&nth(s, k).rows) + unit_rows - 1) / unit_rows;
+        return t.atomic_max(to, column_peak(t, s.column_peak, thread, 0, busy));
     }
 
     // The counter that a thread looks after, or null.
@@ -284,9 +288,9 @@ private:
 
     // After a barrier at which everyone had the answers to what they handed in.
     template <class Thread>
-    OCTET_GPU static void count_in(Thread& t, Shared& s, u32 k) {
-        u32* counter = counter_of(t, s, k);
-        if (counter && t.load_shared(&nth(s, k).hands_in)) t.atomic_add(counter, 1u);
+    OCTET_GPU static void count_in(Thread& t, Shared& s, u32 k, TileState state) {
+        if (!state.hands_in()) return;
+        if (u32* counter = counter_of(t, s, k)) t.atomic_add(counter, 1u);
     }
     // Tiles whose maxima are in, of those that the thread looks after; all, where it looks after none. Nothing is
     // worked out from the answer, which would wait for it.
@@ -305,12 +309,12 @@ private:
     // From those who look after counters to all, with a barrier between.
     template <class Thread>
     OCTET_GPU static void tell(Thread& t, u32 (&ready)[2], bool is) {
-        if (t.thread() % tile_columns == 0 && t.thread() <= tile_columns)
+        if (t.thread() == 0 || (row_scales && t.thread() == tile_columns))
             t.store_shared(&ready[t.thread() / tile_columns], is ? 1u : 0u);
     }
     template <class Thread>
     OCTET_GPU static bool told(Thread& t, const u32 (&ready)[2]) {
-        return t.load_shared(&ready[0]) != 0 && t.load_shared(&ready[1]) != 0;
+        return t.load_shared(&ready[0]) != 0 && (!row_scales || t.load_shared(&ready[1]) != 0);
     }
 
     template <class Thread>
@@ -319,7 +323,7 @@ private:
     }
 
     template <class Thread>
-    OCTET_GPU static void scale_slabs(Thread& t, const Params& p, Shared& s, u32 k, u32 peak) {
+    OCTET_GPU static void scale_slabs(Thread& t, const Params& p, Shared& s, u32 k, TileState state, u32 peak) {
         const int thread = t.thread();
         if (thread >= (row_scales ? 2 : 1) * tile_columns) return;
         const float scale = scale_of_bits<Codec>(peak, p.rule.rounding);
@@ -327,15 +331,15 @@ private:
             t.store_shared(&s.column_scale[0][thread], scale);
         else
             t.store_shared(&s.row_scale[row_scales ? thread - tile_columns : 0], scale);
-        if (t.load_shared(&nth(s, k).row0) != 0 && t.load_shared(&nth(s, k).column0) != 0) return;
+        if (!state.is_top() && !(row_scales && state.is_left())) return;
         store_slab_scale(t, p, t.borrow_shared(&nth(s, k)), thread, scale);
     }
     template <class Thread>
     OCTET_GPU static void store_slab_scale(Thread& t, const Params& p, const Tile& at, int thread, float scale) {
         if (thread < tile_columns) {
-            if (at.row0 == 0 && at.has_columns && thread < at.columns)
+            if (at.state.is_top() && at.state.has_columns() && thread < at.columns)
                 store_scale(t, p.operand[at.operand].column_scale, scale, at.group, at.column0 + thread, 0);
-        } else if (at.column0 == 0 && thread - tile_columns < at.rows) {
+        } else if (at.state.is_left() && thread - tile_columns < at.rows) {
             store_scale(t, p.row_scale, scale, at.group, at.row + thread - tile_columns, 0);
         }
     }
