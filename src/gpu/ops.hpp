@@ -448,9 +448,16 @@ void strips(Runner& runner, Format input, Scaling scaling, const TileParams& gro
         p.first_row_block = static_cast<u32>(p.long_blocks + blocks);
         // Columns alone are for another product than the next one.
         if (!along_rows && runner.may_wait() && p.rows > 0)
-            runner.template launch_later<Kernel>(p.first_row_block, p);
-        else
-            runner.template launch<Kernel>(p.first_row_block + row_blocks, p);
+            return runner.template launch_later<Kernel>(p.first_row_block, p);
+        const i64 at_once = resident / std::max<i64>(p.strips, 1);  // groups
+        if (at_once >= p.groups || p.groups > RankKernel::most_groups)
+            return runner.template launch<Kernel>(p.first_row_block + row_blocks, p);
+        p.unranked = static_cast<u32>(at_once);
+        place_plan(runner, p, ranges_workspace(p.groups));
+        RankParams rank{p, at_once};
+        rank.tiling.tiles = 0;
+        runner.template launch<RankKernel>(1, rank);
+        runner.template launch_next<Kernel>(p.first_row_block + row_blocks, p);
     };
     with_input(input, [&](auto in) {
         using In = typename decltype(in)::type;

@@ -356,4 +356,40 @@ private:
     }
 };
 
+// Orders groups for blocks that do not all begin at once: those that begin last should have little to do. plan.span[i]
+// is the group that i others with more rows come before, of those from the first on, and first_item says which it is.
+struct RankParams : PlanParams {
+    i64 first;
+};
+struct RankKernel {
+    static constexpr int threads = 256;
+    static constexpr int blocks_per_core = 1;
+    static constexpr i64 most_groups = 512;
+    using Params = RankParams;
+
+    struct Shared {
+        PlanKernel::Shared plan;
+        alignas(16) Span span[most_groups];
+    };
+
+    template <class Thread>
+    OCTET_GPU static void run(Thread& t, const Params& p, Shared& s) {
+        t.admit_later();
+        PlanKernel::for_spans<threads>(t, p, s.plan, [&](i64 g, const Span& span) {
+            if (g < p.groups) t.store_shared(&s.span[g], span);
+        });
+        t.barrier();
+        for (i64 g = p.first + t.thread(); g < p.groups; g += threads) {
+            Span mine = t.load_shared(&s.span[g]);
+            u32 before = 0;
+            for (i64 other = p.first; other < p.groups; ++other) {
+                const i32 rows = t.load_shared(&s.span[other].rows);
+                before += rows > mine.rows || (rows == mine.rows && other < g);
+            }
+            mine.first_item = static_cast<u32>(g);
+            t.store(p.plan.span + before, mine);
+        }
+    }
+};
+
 }  // namespace octet::gpu

@@ -29,6 +29,7 @@ struct StripParams : TileParams {  // operand[].column_tiles: strips
     u32 strips = 0;                // of both operands
     u32 long_blocks = 0;           // the first ones take long groups, whose items `tiling` says; then a block a strip,
     u32 narrow = 0;                // long groups' strips are narrow, so that there are enough of them
+    u32 unranked = ~0u;            // groups before this one are taken as they come, the others in the plan's order
     u32 first_row_block = 0;       // and then rows
     RowsParams along_rows{};
 };
@@ -111,6 +112,7 @@ private:
     template <class Thread>
     OCTET_GPU static void take_group(Thread& t, const Params& p, Shared& s) {
         const u32 item = t.block() - p.long_blocks, group = item / p.strips, strip = item - group * p.strips;
+        if (group >= p.unranked) return take_ranked(t, p, s, group - p.unranked, strip);
         const AskedSpan asked = ask_span(t, p, group);
         Strip<columns> a = strip_of<columns>(t, p, group, strip);
         const i32 likely_rows = asked.likely(p.rows) ? asked.end - asked.begin : all_rows;
@@ -123,6 +125,16 @@ private:
             a = strip_of<columns>(t, p, group, strip);
             send_first(t, s, a, span.position, span.rows);
         }
+        set_place(p, a, span, 0, all_rows);
+        cast(t, p, s, a);
+    }
+    template <class Thread>
+    OCTET_GPU static void take_ranked(Thread& t, const Params& p, Shared& s, u32 rank, u32 strip) {
+        t.await_earlier();
+        const Span span = std::bit_cast<Span>(t.load_made(reinterpret_cast<const Vec16*>(p.plan.span + rank)));
+        if (span.rows > most_rows) return;
+        Strip<columns> a = strip_of<columns>(t, p, span.first_item, strip);
+        send_first(t, s, a, span.position, span.rows);
         set_place(p, a, span, 0, all_rows);
         cast(t, p, s, a);
     }

@@ -507,6 +507,36 @@ TEST(GpuPlan, OfManyGroups) {
     }
 }
 
+// Groups that wait for their turn: those with many rows come first, and of equal ones the first.
+TEST(GpuPlan, RanksGroupsByTheirRows) {
+    const std::vector<std::int32_t> sizes = {7, 300, 0, 300, 17, 1200, 64, 5}, order = {5, 1, 3, 6, 4, 7, 2};
+    std::vector<std::int32_t> ends;
+    std::vector<u32> padded = {0};
+    for (const std::int32_t size : sizes) {
+        ends.push_back((ends.empty() ? 0 : ends.back()) + size);
+        padded.push_back(padded.back() + static_cast<u32>(round_up(size, 16)));
+    }
+    for (const int width : {32, 64}) {
+        std::vector<Span> spans(order.size(), Span{~0u, -1, ~0u, ~0u});
+        RankParams p{};
+        p.ends = ends.data();
+        p.groups = static_cast<i64>(sizes.size());
+        p.rows = ends.back();
+        p.tiling.alignment = 16;
+        p.plan.span = spans.data();
+        p.first = 1;
+        emulator::launch<RankKernel>(1, p, width, 1);
+        for (std::size_t i = 0; i < order.size(); ++i) {
+            SCOPED_TRACE(testing::Message() << "rank " << i << ", " << width << " wide");
+            const auto g = static_cast<std::size_t>(order[i]);
+            EXPECT_EQ(spans[i].first_item, g);
+            EXPECT_EQ(spans[i].rows, sizes[g]);
+            EXPECT_EQ(spans[i].position, static_cast<u32>(ends[g - 1]));
+            EXPECT_EQ(spans[i].padded_begin, padded[g]);
+        }
+    }
+}
+
 // Offsets that decrease or run past the tensor are clamped: nothing is written outside, nothing waits for ever.
 void check_clamped(std::int64_t rows, const std::vector<std::int32_t>& bad, const std::vector<std::int32_t>& clamped) {
     Random random(1);
