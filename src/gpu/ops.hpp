@@ -449,12 +449,14 @@ void strips(Runner& runner, Format input, Scaling scaling, const TileParams& gro
         // Columns alone are for another product than the next one.
         if (!along_rows && runner.may_wait() && p.rows > 0)
             return runner.template launch_later<Kernel>(p.first_row_block, p);
-        const i64 at_once = resident / std::max<i64>(p.strips, 1);  // groups
-        if (at_once >= p.groups || p.groups > RankKernel::most_groups)
+        // The last groups in the order of their rows. Not all of them: what lies beside each other should be written
+        // at the same time.
+        const i64 at_once = resident / std::max<i64>(p.strips, 1), first = std::max(at_once, p.groups - 3 * at_once);
+        if (first >= p.groups || p.groups > RankKernel::most_groups)
             return runner.template launch<Kernel>(p.first_row_block + row_blocks, p);
-        p.unranked = static_cast<u32>(at_once);
+        p.unranked = static_cast<u32>(first);
         place_plan(runner, p, ranges_workspace(p.groups));
-        RankParams rank{p, at_once};
+        RankParams rank{p, first};
         rank.tiling.tiles = 0;
         runner.template launch<RankKernel>(1, rank);
         runner.template launch_next<Kernel>(p.first_row_block + row_blocks, p);
