@@ -450,9 +450,9 @@ void strips(Runner& runner, Format input, Scaling scaling, const TileParams& gro
         if (!along_rows && runner.may_wait() && p.rows > 0)
             return runner.template launch_later<Kernel>(p.first_row_block, p);
         // The last groups in the order of their rows. Not all of them: what lies beside each other should be written
-        // at the same time.
+        // at the same time. Nor where rows come behind them, which are short work.
         const i64 at_once = resident / std::max<i64>(p.strips, 1), first = std::max(at_once, p.groups - 3 * at_once);
-        if (first >= p.groups || p.groups > RankKernel::most_groups)
+        if (row_blocks > 0 || first >= p.groups || p.groups > RankKernel::most_groups)
             return runner.template launch<Kernel>(p.first_row_block + row_blocks, p);
         p.unranked = static_cast<u32>(first);
         place_plan(runner, p, ranges_workspace(p.groups));
