@@ -8,6 +8,9 @@
 // 16 rows of either a thread, and stores them in lines of 128 bytes. One scale a group: the maxima are found as rows
 // land, and a block that holds all of them meets two barriers.
 //
+// Where blocks do not all begin at once, those that begin last should have little to do: the last groups are taken in
+// an order that another kernel makes while the first ones run (RankKernel of plan.hpp).
+//
 // Groups are short on average, which is all that the host knows, but one may be most of the tensor. Long groups are
 // left to blocks that come first and mostly find none: with one scale a group these take strips of 32 or 16 columns, so
 // that there are more of them, else 512 rows each. So nothing is exchanged for them either.
