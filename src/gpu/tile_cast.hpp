@@ -354,8 +354,8 @@ protected:
         }
     }
 
-    // By how much the words of an eight of columns are turned. Only halves of 16 bytes that a store knows when it is
-    // compiled are swapped.
+    // By how much the words of an eight of columns are turned. Where that swaps halves of 16 bytes, a store knows it
+    // when it is compiled.
     OCTET_GPU static constexpr int turned(int eight) {
         return quads == 4 ? 4 * eight : 4 * (eight % 8) + 2 * (eight / 8);
     }
