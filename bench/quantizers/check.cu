@@ -93,11 +93,14 @@ struct OnDevice {
     }
 };
 
-// The cases are small, which is for strips: of three, one is done in tiles, and one in tiles and by whole rows.
+// The cases are small, which is for strips: of four, one is done in tiles, one in tiles and by whole rows, and one in
+// strips of groups by their rows, as far as blocks do not all begin at once.
 const KernelTuning in_tiles{{{"strip_rows", 0}, {"strip_tokens", 0}, {"whole_rows", 0}}},
-    by_whole_rows{{{"strip_rows", 0}, {"strip_tokens", 0}, {"whole_rows", 8}}};
+    by_whole_rows{{{"strip_rows", 0}, {"strip_tokens", 0}, {"whole_rows", 8}}},
+    by_ranks{{{"strip_tokens", 64}, {"ranked_rows", 0}, {"tile_blocks", 1}}};
 const KernelTuning* tuning_of(std::uint64_t number) {
-    return number % 3 == 0 ? nullptr : number % 3 == 1 ? &in_tiles : &by_whole_rows;
+    const KernelTuning* const tunings[] = {nullptr, &in_tiles, &by_whole_rows, &by_ranks};
+    return tunings[number % 4];
 }
 
 std::string check_case(const tool::OpCase& op_case, cudaStream_t stream, const KernelTuning* tuning) {

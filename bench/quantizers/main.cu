@@ -30,6 +30,7 @@ int main(int argc, char** argv) try {
         if (key("tile_blocks")) tuning.tile_blocks = value;
         if (key("strip_rows")) tuning.strip_rows = value;
         if (key("strip_tokens")) tuning.strip_tokens = value;
+        if (key("ranked_rows")) tuning.ranked_rows = value;
         if (key("whole_rows")) tuning.whole_rows = value;
         if (key("every")) every = value != 0;
     }

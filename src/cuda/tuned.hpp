@@ -26,6 +26,8 @@ inline void apply(const tune::Setting& setting, gpu::QuantizerTuning& tuning) {
         tuning.strip_rows = static_cast<int>(within(0, 1 << 20));
     else if (setting.name == "strip_tokens")
         tuning.strip_tokens = static_cast<int>(within(0, 1 << 20));
+    else if (setting.name == "ranked_rows")
+        tuning.ranked_rows = static_cast<int>(within(0, 1 << 20));
     else if (setting.name == "whole_rows")
         tuning.whole_rows = static_cast<int>(within(0, 1 << 20));
     else if (setting.name == "swiglu_vectors")

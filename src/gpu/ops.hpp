@@ -450,9 +450,11 @@ void strips(Runner& runner, Format input, Scaling scaling, const TileParams& gro
         if (!along_rows && runner.may_wait() && p.rows > 0)
             return runner.template launch_later<Kernel>(p.first_row_block, p);
         // The last groups in the order of their rows. Not all of them: what lies beside each other should be written
-        // at the same time. Nor where rows come behind them, which are short work.
+        // at the same time. Nor where rows come behind them, or groups are short: that is little work to end with.
         const i64 at_once = resident / std::max<i64>(p.strips, 1), first = std::max(at_once, p.groups - 3 * at_once);
-        if (row_blocks > 0 || first >= p.groups || p.groups > RankKernel::most_groups)
+        const bool ranked = row_blocks == 0 && p.rows > runner.tuning().strip_tokens &&
+                            p.rows >= p.groups * runner.tuning().ranked_rows;
+        if (!ranked || first >= p.groups || p.groups > RankKernel::most_groups)
             return runner.template launch<Kernel>(p.first_row_block + row_blocks, p);
         p.unranked = static_cast<u32>(first);
         place_plan(runner, p, ranges_workspace(p.groups));

@@ -12,6 +12,7 @@ struct QuantizerTuning {
     int short_groups = 512;   // tokens a group that are few, for the transposed kernel
     int strip_rows = 384;     // tokens a group on average, up to which its columns are taken in strips; 0: never
     int strip_tokens = 1024;  // tokens in all, up to which a call is one launch, without plan or exchange; 0: never
+    int ranked_rows = 192;    // tokens a group on average, from which the last ones' strips are taken by their rows
     int whole_rows = 8192;    // tokens of a row from which rows of short groups are taken whole; 0: never
     int swiglu_vectors = 8;   // as rows_vectors, of SwiGLU with rowwise scales; 6 at most backward
 };

@@ -158,7 +158,8 @@ struct Case {
         tuning.fused_tiles = one_of(random, {0, 1, 2, 3, 3});
         tuning.short_groups = one_of(random, {0, 20, 512});
         tuning.strip_rows = one_of(random, {0, 384});
-        tuning.strip_tokens = one_of(random, {0, 1024});
+        tuning.strip_tokens = one_of(random, {0, 40, 1024});
+        tuning.ranked_rows = one_of(random, {0, 192});
         tuning.whole_rows = one_of(random, {0, 8});
         runner = EmulatorRunner(width, one_of<std::int64_t>(random, {1, 3, 7}), tuning);
     }

@@ -15,6 +15,14 @@ QuantizerTuning without_strips() {
     return tuning;
 }
 
+// Strips, and groups taken by their rows, whatever the sizes.
+QuantizerTuning ranked() {
+    QuantizerTuning tuning;
+    tuning.strip_tokens = 100;
+    tuning.ranked_rows = 0;
+    return tuning;
+}
+
 void check_rows(Case& c) {
     Strided x = random_input(c.random, c.input, {c.m, c.k});
     Operand expected = c.rows_operand(), given = c.rows_operand();
@@ -496,7 +504,7 @@ TEST(GpuPlan, OfManyGroups) {
             for (std::size_t g = 0; g < count; ++g)
                 c.ends[g] = static_cast<std::int32_t>(std::min<std::size_t>(g + g / 7, 690));
             SCOPED_TRACE(testing::Message() << count << " groups");
-            for (const QuantizerTuning& tuning : {QuantizerTuning{}, without_strips()}) {
+            for (const QuantizerTuning& tuning : {QuantizerTuning{}, without_strips(), ranked()}) {
                 c.runner = EmulatorRunner(32, 3, tuning);
                 ASSERT_NO_THROW(check_columns(c));
                 ASSERT_NO_THROW(check_pair(c));
@@ -545,9 +553,12 @@ void check_clamped(std::int64_t rows, const std::vector<std::int32_t>& bad, cons
     const auto count = static_cast<std::int64_t>(bad.size()), padded = padded_bound(rows, count, 16);
     Operand expected(options, 0, {40, padded}, {count, 40}), given(options, 0, {40, padded}, {count, 40});
     reference::quantize_columns(x.view(), {clamped.data(), count, {}}, 16, options, expected.view(), by_reference);
-    for (const QuantizerTuning& tuning : {QuantizerTuning{}, without_strips()}) {
+    QuantizerTuning by_rank = ranked();
+    by_rank.strip_tokens = static_cast<int>(rows / 4);
+    for (const QuantizerTuning& tuning : {QuantizerTuning{}, without_strips(), by_rank}) {
         EmulatorRunner runner(32, 3, tuning);
         quantize_columns<E4M3>(runner, x.view(), {}, {bad.data(), count, {}}, 16, options, given.view(), {});
+        EXPECT_EQ(runner.launches(), tuning.ranked_rows == 0 ? 2u : 1u);
         expect_same("columns", expected, given);
     }
     // And rows of a transposed tensor, by each of their kernels.
