@@ -451,7 +451,7 @@ void strips(Runner& runner, Format input, Scaling scaling, const TileParams& gro
             return runner.template launch_later<Kernel>(p.first_row_block, p);
         // The last groups in the order of their rows. Not all of them: what lies beside each other should be written
         // at the same time. Nor where rows come behind them, or groups are short: that is little work to end with.
-        const i64 at_once = resident / std::max<i64>(p.strips, 1), first = std::max(at_once, p.groups - 3 * at_once);
+        const i64 at_once = resident / p.strips, first = std::max(at_once, p.groups - 3 * at_once);
         const bool ranked = row_blocks == 0 && p.rows > runner.tuning().strip_tokens &&
                             p.rows >= p.groups * runner.tuning().ranked_rows;
         if (!ranked || first >= p.groups || p.groups > RankKernel::most_groups)
@@ -461,7 +461,7 @@ void strips(Runner& runner, Format input, Scaling scaling, const TileParams& gro
         RankParams rank{p, first};
         rank.tiling.tiles = 0;
         runner.template launch<RankKernel>(1, rank);
-        runner.template launch_next<Kernel>(p.first_row_block + row_blocks, p);
+        runner.template launch_next<Kernel>(p.first_row_block, p);
     };
     with_input(input, [&](auto in) {
         using In = typename decltype(in)::type;

@@ -551,12 +551,13 @@ void check_clamped(std::int64_t rows, const std::vector<std::int32_t>& bad, cons
     Strided x = random_input(random, Format::bf16, {rows, 40});
     QuantizeOptions options;
     const auto count = static_cast<std::int64_t>(bad.size()), padded = padded_bound(rows, count, 16);
-    Operand expected(options, 0, {40, padded}, {count, 40}), given(options, 0, {40, padded}, {count, 40});
+    Operand expected(options, 0, {40, padded}, {count, 40});
     reference::quantize_columns(x.view(), {clamped.data(), count, {}}, 16, options, expected.view(), by_reference);
     QuantizerTuning by_rank = ranked();
     by_rank.strip_tokens = static_cast<int>(rows / 4);
     for (const QuantizerTuning& tuning : {QuantizerTuning{}, without_strips(), by_rank}) {
         EmulatorRunner runner(32, 3, tuning);
+        Operand given(options, 0, {40, padded}, {count, 40});
         quantize_columns<E4M3>(runner, x.view(), {}, {bad.data(), count, {}}, 16, options, given.view(), {});
         EXPECT_EQ(runner.launches(), tuning.ranked_rows == 0 ? 2u : 1u);
         expect_same("columns", expected, given);
@@ -565,13 +566,14 @@ void check_clamped(std::int64_t rows, const std::vector<std::int32_t>& bad, cons
     Strided turned(Format::bf16, {3, rows}, 0);
     for (std::int64_t i = 0; i < turned.storage.elements(); ++i)
         turned.storage.as<std::uint16_t>()[i] = BF16::encode(value_of(random, 0));
-    Operand expected_rows(options, 0, {3, padded}, {count, 3}), given_rows(options, 0, {3, padded}, {count, 3});
+    Operand expected_rows(options, 0, {3, padded}, {count, 3});
     reference::quantize_transposed(turned.view(), {clamped.data(), count, {}}, 16, options, expected_rows.view(),
                                    by_reference);
     QuantizerTuning whole = without_strips();
     whole.whole_rows = 8;
     for (const QuantizerTuning& tuning : {QuantizerTuning{}, without_strips(), whole}) {
         EmulatorRunner runner(32, 3, tuning);
+        Operand given_rows(options, 0, {3, padded}, {count, 3});
         quantize_transposed<E4M3>(runner, turned.view(), {bad.data(), count, {}}, 16, options, given_rows.view());
         expect_same("transposed", expected_rows, given_rows);
         if (tuning.whole_rows == 8) {
