@@ -1,7 +1,10 @@
 // Random cases of every operation against the scalar reference.
+#include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <cstring>
+#include <iterator>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -93,14 +96,15 @@ struct OnDevice {
     }
 };
 
-// The cases are small, which is for strips: of four, one is done in tiles, one in tiles and by whole rows, and one in
-// strips of groups by their rows, as far as blocks do not all begin at once.
+// The cases are small, which is for strips and, where they fit, whole columns: of five, one is done in strips alone,
+// one in tiles, one in tiles and by whole rows, and one in strips of groups by their rows, as far as blocks do not all
+// begin at once.
 const KernelTuning in_tiles{{{"strip_rows", 0}, {"strip_tokens", 0}, {"whole_rows", 0}}},
     by_whole_rows{{{"strip_rows", 0}, {"strip_tokens", 0}, {"whole_rows", 8}}},
-    by_ranks{{{"strip_tokens", 64}, {"ranked_rows", 0}, {"tile_blocks", 1}}};
+    by_ranks{{{"strip_tokens", 64}, {"ranked_rows", 0}, {"tile_blocks", 1}}}, in_strips{{{"whole_columns", 0}}};
 const KernelTuning* tuning_of(std::uint64_t number) {
-    const KernelTuning* const tunings[] = {nullptr, &in_tiles, &by_whole_rows, &by_ranks};
-    return tunings[number % 4];
+    const KernelTuning* const tunings[] = {nullptr, &in_tiles, &by_whole_rows, &by_ranks, &in_strips};
+    return tunings[number % std::size(tunings)];
 }
 
 std::string check_case(const tool::OpCase& op_case, cudaStream_t stream, const KernelTuning* tuning) {
@@ -190,6 +194,61 @@ std::string check_long_strips(i64 tokens, i64 features, Scaling scaling, cudaStr
     return check_case(c, stream, nullptr);
 }
 
+// Columns of a tensor that is small enough to be taken whole, with rows or a second tensor beside them.
+std::string check_small_tensor(i64 tokens, i64 features, i64 count, i64 alignment, bool with_rows) {
+    tool::Random random(static_cast<std::uint64_t>(tokens + features + count + alignment));
+    tool::OpCase c;
+    c.op = with_rows ? "quantize_pair" : "quantize_columns_dual";
+    c.text = "[" + std::to_string(tokens) + ", " + std::to_string(features) + "], " + std::to_string(count) +
+             " groups, alignment " + std::to_string(alignment);
+    for (i64 g = 0; g < count; ++g) c.ends.push_back(static_cast<std::int32_t>(random() % (tokens + 1)));
+    std::sort(c.ends.begin(), c.ends.end());  // rows past the last one are nobody's
+    const i64 widths[] = {features, with_rows ? 0 : 40};
+    std::normal_distribution<float> normal;
+    for (const i64 width : widths) {
+        if (width == 0) continue;
+        Tensor x(Format::bf16, {tokens, width});
+        const float odd[] = {NAN, INFINITY, 0.0f, 1e-39f, -3e38f};
+        for (i64 i = 0; i < x.elements(); ++i)
+            x.as<std::uint16_t>()[i] = BF16::encode(random() % 500 == 0 ? odd[random() % 5] : normal(random));
+        c.inputs.push_back(std::move(x));
+    }
+    QuantizeOptions options;
+    options.scale_rounding = count % 2 ? ScaleRounding::exact : ScaleRounding::power_of_two;
+    const auto add = [&](const Extents& data, const Extents& scale) {
+        c.outputs.emplace_back(options.format, data);
+        c.outputs.emplace_back(Format::f32, scale);
+        c.outputs.emplace_back(Format::f32, scale);
+    };
+    if (with_rows) add({tokens, features}, {tokens});
+    for (const i64 width : widths)
+        if (width > 0) add({width, padded_bound(tokens, count, alignment)}, {count, width});
+    c.call = [=](std::span<const ConstTensorView> in, std::span<const TensorView> out, Groups groups,
+                 const Execution& on) {
+        const QuantizedView first{out[0], out[1], out[2]}, second{out[3], out[4], out[5]};
+        if (with_rows)
+            quantize_pair(in[0], groups, alignment, options, first, second, on);
+        else
+            quantize_columns_dual(in[0], in[1], groups, alignment, options, first, second, on);
+    };
+    return check_case(c, nullptr, nullptr);
+}
+
+int check_small_tensors() {
+    int cases = 0, failures = 0;
+    for (const i64 tokens : {1, 31, 64, 200, 512, 1000, 1024})
+        for (const i64 count : {1, 2, 8, 63, 64})
+            for (const i64 alignment : {16, 48, 128})
+                for (const bool with_rows : {false, true}) {
+                    const i64 features = 8 * (1 + (tokens + count + alignment) % 40);
+                    const std::string error = check_small_tensor(tokens, features, count, alignment, with_rows);
+                    ++cases;
+                    if (!error.empty()) failures += std::printf("FAILED %s\n", error.c_str()) > 0;
+                }
+    std::printf("small tensors: %d cases, %d failures\n", cases, failures);
+    return failures;
+}
+
 int check_long_groups(const std::vector<i64>& lengths) {
     int cases = 0, failures = 0;
     const auto count = [&](const std::string& error) {
@@ -212,7 +271,8 @@ int check_long_groups(const std::vector<i64>& lengths) {
 
 int check(double seconds) {
     std::mutex mutex;
-    int failures = check_long_groups({104, 248, 504, 509, 1016, 2040, 2045, 4096, 8000, 12304, 16400, 40000}),
+    int failures = check_long_groups({104, 248, 504, 509, 1016, 2040, 2045, 4096, 8000, 12304, 16400, 40000}) +
+                   check_small_tensors(),
         cases = 0;
     const auto start = std::chrono::steady_clock::now();
     std::vector<std::thread> threads;
@@ -244,7 +304,7 @@ int check(double seconds) {
 
 // Few launches of every kernel, for compute-sanitizer.
 int small() {
-    int failures = check_long_groups({504, 2040, 4096, 8000, 16400});
+    int failures = check_long_groups({504, 2040, 4096, 8000, 16400}) + check_small_tensors();
     for (const std::string& name : tool::op_names())
         for (std::uint64_t seed = 1; seed <= 6; ++seed) {
             tool::Random random(seed);

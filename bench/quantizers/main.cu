@@ -32,6 +32,7 @@ int main(int argc, char** argv) try {
         if (key("strip_tokens")) tuning.strip_tokens = value;
         if (key("ranked_rows")) tuning.ranked_rows = value;
         if (key("whole_rows")) tuning.whole_rows = value;
+        if (key("whole_columns")) tuning.whole_columns = value;
         if (key("every")) every = value != 0;
     }
     if (what == "check") return check(argc > 2 ? std::atof(argv[2]) : 10) != 0;

@@ -30,6 +30,8 @@ inline void apply(const tune::Setting& setting, gpu::QuantizerTuning& tuning) {
         tuning.ranked_rows = static_cast<int>(within(0, 1 << 20));
     else if (setting.name == "whole_rows")
         tuning.whole_rows = static_cast<int>(within(0, 1 << 20));
+    else if (setting.name == "whole_columns")
+        tuning.whole_columns = static_cast<int>(within(0, 1 << 20));
     else if (setting.name == "swiglu_vectors")
         tuning.swiglu_vectors = static_cast<int>(within(1, 8));
     else

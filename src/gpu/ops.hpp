@@ -27,6 +27,7 @@
 #include "gpu/tiles.hpp"
 #include "gpu/transposed.hpp"
 #include "gpu/tuning.hpp"
+#include "gpu/whole_columns.hpp"
 #include "gpu/whole_rows.hpp"
 #include "gpu/workspace.hpp"
 #include "octet/quantize.hpp"
@@ -418,11 +419,49 @@ inline TileScales scales_of(Scaling scaling) {
                                            : TileScales::run32;
 }
 
+// Whether the columns of a tensor that is small are taken whole, a few in each block: bf16 in whole eights, for which
+// there is room. Beside a product a block should be smaller.
+template <class Kernel, class Runner>
+bool in_whole_columns(const Runner& runner, Format input, Scaling scaling, const TileParams& p) {
+    const auto in_eights = [](const TileOperand& o) {
+        return o.columns == 0 || (o.aligned && o.columns % 8 == 0 && o.column_data_aligned);
+    };
+    const i64 most = std::min<i64>(runner.tuning().whole_columns, Kernel::most_rows);
+    const i64 padded = padded_bound(p.rows, p.groups, p.tiling.alignment);
+    return scaling == Scaling::rowwise && input == Format::bf16 && !runner.may_wait() && 0 < p.rows && p.rows <= most &&
+           p.rows <= runner.tuning().strip_tokens && 0 < p.groups && p.groups <= Kernel::most_groups &&
+           padded <= Kernel::most_padded && in_eights(p.operand[0]) && in_eights(p.operand[1]);
+}
+
+// along_rows: or null.
+template <class Kernel, class Runner>
+void whole_columns(Runner& runner, const TileParams& groups, const RowsParams* along_rows) {
+    WholeColumnsParams p{groups};
+    count_column_tiles(p, Kernel::columns);
+    i64 row_blocks = 0;
+    if (along_rows) {
+        p.along_rows = *along_rows;
+        p.along_rows.team = team_of(along_rows->columns, Kernel::row_vectors, 256);
+        row_blocks = ceil_div(along_rows->total_rows, Kernel::threads / p.along_rows.team);
+    }
+    if (p.tiling.column_tiles == 0) return;
+    runner.template resident<Kernel>();  // which asks for its shared memory
+    runner.template launch<Kernel>(p.tiling.column_tiles + row_blocks, p);
+}
+
 // along_rows: or null.
 template <class Codec, class Runner>
 void strips(Runner& runner, Format input, Scaling scaling, const TileParams& groups, const RowsParams* along_rows) {
     StripParams p{groups};
     check_sizes(p);
+    const auto taken_whole = [&]<class Kernel>(Type<Kernel>) {
+        const bool taken = in_whole_columns<Kernel>(runner, input, scaling, p);
+        if (taken) whole_columns<Kernel>(runner, p, along_rows);
+        return taken;
+    };
+    if (along_rows ? taken_whole(Type<WholeColumnsKernel<Codec, true>>{})
+                   : taken_whole(Type<WholeColumnsKernel<Codec, false>>{}))
+        return;
     const auto go = [&]<class Kernel>(Type<Kernel>) {
         count_column_tiles(p, Kernel::columns);
         p.strips = p.tiling.column_tiles;

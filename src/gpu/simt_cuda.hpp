@@ -54,6 +54,12 @@ struct CudaThread {
                      : "memory");
     }
 
+    // A maximum with what lies there, in any order with others'.
+    OCTET_GPU static void atomic_max_shared(u32* to, u32 value) {
+        asm volatile("red.shared.max.u32 [%0], %1;" ::"r"(static_cast<u32>(__cvta_generic_to_shared(to))), "r"(value)
+                     : "memory");
+    }
+
     // Shared memory to read in place, more than once: const T& x = t.borrow_shared(&s.x);
     template <class T>
     OCTET_GPU static const T& borrow_shared(const T* from) {

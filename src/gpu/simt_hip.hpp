@@ -38,6 +38,9 @@ struct HipThread {
     OCTET_GPU static void store_shared(T* to, V value) {
         *to = value;
     }
+    OCTET_GPU static void atomic_max_shared(u32* to, u32 value) {
+        __hip_atomic_fetch_max(to, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_WORKGROUP);
+    }
     template <class T>
     OCTET_GPU static const T& borrow_shared(const T* from) {
         return *from;

@@ -31,6 +31,8 @@ public:
     using std::runtime_error::runtime_error;
 };
 
+enum class Access { read, write, atomic };
+
 enum class State { ready, at_shuffle, at_barrier, waiting, done };
 
 // What is known of one byte of shared memory. Times count barriers of the block, and shuffles of the warp.
@@ -38,6 +40,7 @@ struct ShadowByte {
     std::int32_t writer = -1, reader = -1;  // threads
     std::uint32_t written = 0, read = 0;    // at this time of the block
     std::uint32_t written_warp = 0, read_warp = 0;
+    bool atomic = false;  // written by atomics alone since the last barrier
 };
 
 struct Block;
@@ -100,7 +103,7 @@ public:
 
     template <class T>
     T load_shared(const T* from) {
-        touch(from, sizeof(T), false);
+        touch(from, sizeof(T), Access::read);
         T value;
         std::memcpy(&value, from, sizeof(T));
         return value;
@@ -115,9 +118,14 @@ public:
     }
     template <class T, class V>
     void store_shared(T* to, V value) {
-        touch(to, sizeof(T), true);
+        touch(to, sizeof(T), Access::write);
         const T converted = static_cast<T>(value);
         std::memcpy(to, &converted, sizeof(T));
+    }
+
+    void atomic_max_shared(u32* to, u32 value) {
+        touch(to, sizeof(u32), Access::atomic);
+        *to = value > *to ? value : *to;
     }
 
     Vec16 load16(const void* from, Reuse = Reuse::normal) { return wide_load<Vec16>(from); }
@@ -125,7 +133,7 @@ public:
     template <Line line = Line::this_part>
     void copy_async(Vec16* to_shared, const void* from, bool inside) {
         if (inside) check_alignment(from, sizeof(Vec16), "copy");
-        touch(to_shared, sizeof(Vec16), true);
+        touch(to_shared, sizeof(Vec16), Access::write);
         const auto offset = reinterpret_cast<std::byte*>(to_shared) - block_.shared;
         for (std::size_t i = 0; i < sizeof(Vec16); ++i) block_.shadow[static_cast<std::size_t>(offset) + i].writer = -1;
         lane_.copies.emplace_back(to_shared, inside ? from : nullptr);
@@ -140,7 +148,7 @@ public:
         while (lane_.commits.size() > static_cast<std::size_t>(later)) {
             for (std::size_t i = 0; i < lane_.commits.front(); ++i) {
                 const auto [to, from] = lane_.copies.front();
-                touch(to, sizeof(Vec16), true);
+                touch(to, sizeof(Vec16), Access::write);
                 if (from)
                     std::memcpy(to, from, sizeof(Vec16));
                 else
@@ -275,26 +283,29 @@ private:
     }
 
     // Two threads of a block may touch one byte, one of them writing, only with a barrier between, or a shuffle where
-    // they are of one warp.
+    // they are of one warp; or both by atomics.
     bool apart(std::int32_t other, u32 time, u32 warp_time) const {
         if (other < 0 || other == lane_.thread || time < block_.time) return true;
         const int warp = lane_.thread / block_.width;
         return other / block_.width == warp && warp_time < block_.warp_time[static_cast<std::size_t>(warp)];
     }
 
-    void touch(const void* at, std::size_t size, bool writes) {
+    void touch(const void* at, std::size_t size, Access access) {
         const auto offset = static_cast<std::size_t>(static_cast<const std::byte*>(at) - block_.shared);
         if (static_cast<const std::byte*>(at) < block_.shared || offset + size > block_.shared_bytes)
             report("shared memory access outside of it, at byte ", offset);
         const u32 warp_time = block_.warp_time[static_cast<std::size_t>(lane_.thread / block_.width)];
         for (std::size_t i = offset; i < offset + size; ++i) {
             ShadowByte& b = block_.shadow[i];
-            if (!writes && b.writer < 0) report("read of shared memory that nobody wrote, at byte ", i);
-            if (!apart(b.writer, b.written, b.written_warp))
+            if (access != Access::write && b.writer < 0) report("read of shared memory that nobody wrote, at byte ", i);
+            const bool earlier = b.written < block_.time;  // than the last barrier
+            const bool joins = access == Access::atomic && b.atomic && !earlier;
+            if (!joins && !apart(b.writer, b.written, b.written_warp))
                 report("race in shared memory at byte ", i, " with thread ", b.writer, ", which wrote it");
-            if (writes) {
+            if (access != Access::read) {
                 if (!apart(b.reader, b.read, b.read_warp))
                     report("race in shared memory at byte ", i, " with thread ", b.reader, ", which read it");
+                b.atomic = access == Access::atomic && (joins || earlier);
                 b.writer = lane_.thread;
                 b.written = block_.time;
                 b.written_warp = warp_time;

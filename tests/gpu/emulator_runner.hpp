@@ -4,6 +4,7 @@
 #include <cstring>
 #include <functional>
 #include <memory>
+#include <typeinfo>
 #include <vector>
 
 #include "emulator/grid.hpp"
@@ -33,6 +34,7 @@ public:
     template <class Kernel>
     void launch(std::int64_t blocks, const typename Kernel::Params& params) {
         ++launches_;
+        last_ = &typeid(Kernel);
         emulator::launch<Kernel>(blocks, params, width_, 2);
     }
     template <class Kernel>
@@ -57,9 +59,14 @@ public:
     template <class Kernel>
     void launch_together(std::int64_t blocks, const typename Kernel::Params& params) {
         ++launches_;
+        last_ = &typeid(Kernel);
         emulator::launch<Kernel>(blocks, params, width_, static_cast<int>(blocks));
     }
     std::size_t launches() const { return launches_; }  // so far
+    template <class Kernel>
+    bool launched_last() const {
+        return last_ && *last_ == typeid(Kernel);
+    }
 
 private:
     int width_;
@@ -70,6 +77,7 @@ private:
     void* visited_ = nullptr;  // the last workspace, which a second visit finds as the first left it
     bool may_wait_ = false;
     std::size_t launches_ = 0;
+    const std::type_info* last_ = nullptr;
     std::vector<std::function<void()>> later_;
     std::vector<std::unique_ptr<std::byte[]>> memory_;
 };

@@ -84,6 +84,15 @@ struct ProbeKernel {
                 if (p.which == 12) t.await_answer(0u);
                 p.out[1] = t.load_fresh(p.out);
                 break;
+            case 14:  // sound: maxima of all threads in one word
+            case 15:  // no barrier before it is read
+            case 16:  // nor between a plain write and the maxima
+                if (me == 5) t.store_shared(&s.value[0], 1u);
+                if (p.which != 16) t.barrier();
+                t.atomic_max_shared(&s.value[0], static_cast<u32>(me) ^ 77u);
+                if (p.which != 15) t.barrier();
+                p.out[me] = t.load_shared(&s.value[0]);
+                break;
             default:  // blocks wait for each other
                 if (me == 0) {
                     t.atomic_add(p.out, 1u);
@@ -152,6 +161,14 @@ TEST_P(Emulator, DoesAtomicsWhenTheirAnswerIsAwaited) {
         EXPECT_EQ(out[0], 7u);  // when the kernel has ended, in either case
         EXPECT_EQ(out[1], which == 12 ? 7u : 0u);
     }
+}
+
+TEST_P(Emulator, TakesMaximaInSharedMemory) {
+    u32 out[256] = {};
+    launch<ProbeKernel>(1, {out, 14}, GetParam(), 1);
+    for (u32 i = 0; i < 128; ++i) EXPECT_EQ(out[i], 127u);
+    EXPECT_NE(error_of(15, GetParam()).find("race"), std::string::npos);
+    EXPECT_NE(error_of(16, GetParam()), "");
 }
 
 TEST_P(Emulator, RunsBlocksThatWaitForEachOther) { EXPECT_EQ(error_of(9, GetParam()), ""); }

@@ -129,6 +129,7 @@ struct Case {
     QuantizeOptions options;
     Format input;
     std::int64_t m, k, alignment, gap, input_gap = any_gap;
+    std::int64_t other = 0;  // columns of a second tensor; 0: any
     std::vector<std::int32_t> ends;
     EmulatorRunner runner;
 
@@ -161,6 +162,7 @@ struct Case {
         tuning.strip_tokens = one_of(random, {0, 40, 1024});
         tuning.ranked_rows = one_of(random, {0, 192});
         tuning.whole_rows = one_of(random, {0, 8});
+        tuning.whole_columns = one_of(random, {0, 1024});
         runner = EmulatorRunner(width, one_of<std::int64_t>(random, {1, 3, 7}), tuning);
     }
 

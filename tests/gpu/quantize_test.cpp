@@ -15,6 +15,13 @@ QuantizerTuning without_strips() {
     return tuning;
 }
 
+// Strips for columns of small tensors.
+QuantizerTuning without_whole_columns() {
+    QuantizerTuning tuning;
+    tuning.whole_columns = 0;
+    return tuning;
+}
+
 // Strips, and groups taken by their rows, whatever the sizes.
 QuantizerTuning ranked() {
     QuantizerTuning tuning;
@@ -32,7 +39,7 @@ void check_rows(Case& c) {
 }
 
 void check_columns(Case& c) {
-    Strided x = random_input(c.random, c.input, {c.m, c.k});
+    Strided x = random_input(c.random, c.input, {c.m, c.k}, c.input_gap);
     Operand expected = c.tokens_operand(c.k), given = c.tokens_operand(c.k);
     reference::quantize_columns(x.view(), c.groups(), c.alignment, c.options, expected.view(), by_reference);
     c.with_codec([&](auto codec) {
@@ -43,8 +50,9 @@ void check_columns(Case& c) {
 }
 
 void check_dual(Case& c) {
-    const std::int64_t other = one_of<std::int64_t>(c.random, {3, 128, 300});
-    Strided x0 = random_input(c.random, c.input, {c.m, c.k}), x1 = random_input(c.random, c.input, {c.m, other});
+    const std::int64_t other = c.other > 0 ? c.other : one_of<std::int64_t>(c.random, {3, 128, 300});
+    Strided x0 = random_input(c.random, c.input, {c.m, c.k}, c.input_gap),
+            x1 = random_input(c.random, c.input, {c.m, other}, c.input_gap);
     Operand expected0 = c.tokens_operand(c.k), given0 = c.tokens_operand(c.k);
     Operand expected1 = c.tokens_operand(other), given1 = c.tokens_operand(other);
     reference::quantize_columns_dual(x0.view(), x1.view(), c.groups(), c.alignment, c.options, expected0.view(),
@@ -58,7 +66,7 @@ void check_dual(Case& c) {
 }
 
 void check_pair(Case& c) {
-    Strided x = random_input(c.random, c.input, {c.m, c.k});
+    Strided x = random_input(c.random, c.input, {c.m, c.k}, c.input_gap);
     Operand expected_rows = c.rows_operand(), given_rows = c.rows_operand();
     Operand expected = c.tokens_operand(c.k), given = c.tokens_operand(c.k);
     reference::quantize_pair(x.view(), c.groups(), c.alignment, c.options, expected_rows.view(), expected.view(),
@@ -334,6 +342,106 @@ TEST(GpuWholeRows, EqualTheReference) {
     check(2048, many);
 }
 
+// Whether the last launch took columns whole, and rows with them.
+bool by_whole_columns(Case& c, bool with_rows) {
+    bool taken = false;
+    c.with_codec([&](auto codec) {
+        using Codec = decltype(codec);
+        taken = with_rows ? c.runner.launched_last<WholeColumnsKernel<Codec, true>>()
+                          : c.runner.launched_last<WholeColumnsKernel<Codec, false>>();
+    });
+    return taken;
+}
+
+// Columns of small tensors taken whole: groups that begin anywhere, empty ones, one-row ones, as many as there can be,
+// one that is all of the tensor, tokens that are nobody's, the longest column, strips of which a part is there.
+TEST(GpuWholeColumns, EqualTheReference) {
+    const auto check = [](std::int64_t tokens, std::int64_t columns, std::vector<std::int32_t> ends) {
+        for (const int width : {32, 64})
+            for (const std::int64_t alignment : {16, 48, 128}) {
+                Case c(static_cast<std::uint64_t>(tokens + columns + alignment), width, Scaling::rowwise);
+                c.input = Format::bf16;
+                c.gap = alignment == 48 ? 16 : 0;
+                c.input_gap = alignment == 48 ? 8 : 0;
+                c.alignment = alignment;
+                c.k = columns;
+                c.m = tokens;
+                c.ends = ends;
+                c.runner = EmulatorRunner(width, 3, {});
+                SCOPED_TRACE(testing::Message() << tokens << " tokens, " << ends.size() << " groups, alignment "
+                                                << alignment << ", " << width << " wide");
+                ASSERT_NO_THROW(check_columns(c));
+                EXPECT_TRUE(by_whole_columns(c, false));
+                ASSERT_NO_THROW(check_pair(c));
+                EXPECT_TRUE(by_whole_columns(c, true));
+                c.other = 24;
+                ASSERT_NO_THROW(check_dual(c));
+                EXPECT_TRUE(by_whole_columns(c, false));
+                if (testing::Test::HasFailure()) return;
+            }
+    };
+    check(1, 8, {1});
+    check(64, 40, {0, 64});
+    check(200, 24, {3, 3, 4, 140, 141, 190, 190, 195});
+    check(520, 16, {17, 33, 33, 400, 401, 480, 511, 517});
+    check(1024, 16, {1024});
+    check(1024, 8, {0, 1, 1023, 1024});
+    std::vector<std::int32_t> many, one_each, skewed;
+    for (std::int32_t g = 0; g < 63; ++g) {
+        many.push_back(g * 9 + g % 4);
+        one_each.push_back(g / 2);
+        skewed.push_back(g < 40 ? g : 900 + g);
+    }
+    check(600, 16, many);
+    check(31, 16, one_each);
+    one_each.push_back(31);
+    check(33, 24, one_each);
+    check(1000, 8, skewed);
+}
+
+// And where else they are not, with the same bits.
+TEST(GpuWholeColumns, AreTakenWhereTheyCan) {
+    struct Kind {
+        std::int64_t tokens = 64, columns = 16, alignment = 16, input_gap = 0, gap = 0;
+        std::size_t groups = 3;
+        Format input = Format::bf16;
+        int most = 1024;
+    };
+    const auto taken = [](const Kind& kind) {
+        Case c(5, 32, Scaling::rowwise);
+        c.input = kind.input;
+        c.m = kind.tokens;
+        c.k = kind.columns;
+        c.alignment = kind.alignment;
+        c.input_gap = kind.input_gap;
+        c.gap = kind.gap;
+        c.ends.assign(kind.groups, static_cast<std::int32_t>(c.m));
+        c.ends.front() = static_cast<std::int32_t>(c.m / 2);
+        QuantizerTuning tuning;
+        tuning.whole_columns = kind.most;
+        c.runner = EmulatorRunner(32, 3, tuning);
+        check_columns(c);
+        const bool columns = by_whole_columns(c, false);
+        check_pair(c);
+        EXPECT_EQ(by_whole_columns(c, true), columns);
+        return columns;
+    };
+    EXPECT_TRUE(taken({}));
+    EXPECT_TRUE(taken({.groups = 64}));
+    EXPECT_TRUE(taken({.most = 64}));
+    EXPECT_TRUE(taken({.alignment = 3072}));  // of three groups as many tokens as are listed at most
+    EXPECT_FALSE(taken({.alignment = 3088}));
+    EXPECT_FALSE(taken({.alignment = 8}));
+    EXPECT_FALSE(taken({.tokens = 1025}));
+    EXPECT_FALSE(taken({.columns = 20}));
+    EXPECT_FALSE(taken({.input_gap = 4}));
+    EXPECT_FALSE(taken({.gap = 8}));
+    EXPECT_FALSE(taken({.groups = 65}));
+    EXPECT_FALSE(taken({.input = Format::f32}));
+    EXPECT_FALSE(taken({.most = 63}));
+    EXPECT_FALSE(taken({.most = 0}));
+}
+
 // A cast both ways in two halves: short and long rows, empty and one-row groups, more groups than threads, rows nobody
 // owns, padding to 16 and to more.
 class GpuHalves : public testing::TestWithParam<std::tuple<std::int64_t, int>> {};
@@ -480,7 +588,7 @@ TEST(GpuStrips, OfAnyLength) {
             c.k = rows % 3 ? 72 : 67;
             c.m = rows + 70;  // the last ones are nobody's
             c.ends = {20, rows + 20, rows + 20, rows + 57};
-            c.runner = EmulatorRunner(width, 3, {});
+            c.runner = EmulatorRunner(width, 3, without_whole_columns());
             SCOPED_TRACE(testing::Message() << rows << " rows, " << name(c.input));
             ASSERT_NO_THROW(check_columns(c));
             ASSERT_NO_THROW(check_pair(c));
@@ -504,7 +612,8 @@ TEST(GpuPlan, OfManyGroups) {
             for (std::size_t g = 0; g < count; ++g)
                 c.ends[g] = static_cast<std::int32_t>(std::min<std::size_t>(g + g / 7, 690));
             SCOPED_TRACE(testing::Message() << count << " groups");
-            for (const QuantizerTuning& tuning : {QuantizerTuning{}, without_strips(), ranked()}) {
+            for (const QuantizerTuning& tuning :
+                 {QuantizerTuning{}, without_whole_columns(), without_strips(), ranked()}) {
                 c.runner = EmulatorRunner(32, 3, tuning);
                 ASSERT_NO_THROW(check_columns(c));
                 ASSERT_NO_THROW(check_pair(c));
@@ -555,11 +664,13 @@ void check_clamped(std::int64_t rows, const std::vector<std::int32_t>& bad, cons
     reference::quantize_columns(x.view(), {clamped.data(), count, {}}, 16, options, expected.view(), by_reference);
     QuantizerTuning by_rank = ranked();
     by_rank.strip_tokens = static_cast<int>(rows / 4);
-    for (const QuantizerTuning& tuning : {QuantizerTuning{}, without_strips(), by_rank}) {
+    for (const QuantizerTuning& tuning : {QuantizerTuning{}, without_whole_columns(), without_strips(), by_rank}) {
         EmulatorRunner runner(32, 3, tuning);
         Operand given(options, 0, {40, padded}, {count, 40});
         quantize_columns<E4M3>(runner, x.view(), {}, {bad.data(), count, {}}, 16, options, given.view(), {});
         EXPECT_EQ(runner.launches(), tuning.ranked_rows == 0 ? 2u : 1u);
+        EXPECT_EQ((runner.launched_last<WholeColumnsKernel<E4M3, false>>()),
+                  rows <= tuning.strip_tokens && rows <= tuning.whole_columns);
         expect_same("columns", expected, given);
     }
     // And rows of a transposed tensor, by each of their kernels.
@@ -584,6 +695,13 @@ void check_clamped(std::int64_t rows, const std::vector<std::int32_t>& bad, cons
 
 TEST(GpuPlan, ClampsBadOffsets) {
     check_clamped(24, {5, 3, -7, 1 << 30, 2, 9}, {5, 5, 5, 24, 24, 24});
+    // A group that is most of the tensor, offsets in both halves of a unit's, and as many as there can be.
+    std::vector<std::int32_t> bad, clamped;
+    for (std::int32_t g = 0; g < 64; ++g) {
+        bad.push_back(g % 5 == 3 ? g - 3 : g == 40 ? 600 : g < 40 ? 2 * g : 90 + 9 * g);
+        clamped.push_back(std::max(clamped.empty() ? 0 : clamped.back(), std::min(bad.back(), 640)));
+    }
+    check_clamped(640, bad, clamped);
     // A long group, in strips.
     check_clamped(1304, {9, -4, 1200, 40, 1250, 1 << 30, 7, 7}, {9, 9, 1200, 1200, 1250, 1304, 1304, 1304});
 }
