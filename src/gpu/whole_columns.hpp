@@ -178,6 +178,7 @@ private:
 
     // 16 tokens of one column: a unit reads four chunks of eight columns, a lane number lane % 4 of column lane / 4.
     struct Column {
+        Chunk chunk;
         u32 word[8];
     };
     template <class Thread>
@@ -187,6 +188,7 @@ private:
         const auto chunk_of = [&](int lane) { return t.load_shared(&s.chunk[first + static_cast<u32>(lane) % 8 / 2]); };
         const Chunk mine = chunk_of(me);
         Column x;
+        x.chunk = t.load_shared(&s.chunk[first + static_cast<u32>(me) % four]);
         OCTET_UNROLL
         for (u32 half = 0; half < 2; ++half) {
             u32 words[4];
@@ -211,36 +213,34 @@ private:
         const u32 beside = eight * 8 + lane / 4;  // the thread's column
         const i32 column = column0 + static_cast<i32>(beside);
         // Fours of chunks: those of the first rounds stay in registers, others are read again.
-        constexpr u32 round = units / across * four;
-        constexpr u32 held = 2;
+        constexpr u32 round = units / across * four, held = 1024 / threads;
         const u32 first = me / unit / across * four;
         const u32 end = column < o.columns ? chunks : 0;  // of all columns of an eight alike
         Column x[held];
-        const auto find_peak = [&](u32 at, const Column& v) {
+        const auto find_peak = [&](const Column& v) {
             u32 word = v.word[0];
             OCTET_UNROLL
             for (int w = 1; w < 8; ++w) word = magnitude_max<In>(t, word, v.word[w]);
-            const Chunk chunk = t.load_shared(&s.chunk[at + lane % four]);
-            if (chunk.real() > 0) t.atomic_max_shared(&s.peak[chunk.group()][beside], f32_bits_of<In>(word));
+            if (v.chunk.real() > 0) t.atomic_max_shared(&s.peak[v.chunk.group()][beside], f32_bits_of<In>(word));
         };
         OCTET_UNROLL
         for (u32 i = 0; i < held; ++i)
             if (first + i * round < end) x[i] = load_column(t, s, first + i * round, eight);
         OCTET_UNROLL
         for (u32 i = 0; i < held; ++i)
-            if (first + i * round < end) find_peak(first + i * round, x[i]);
+            if (first + i * round < end) find_peak(x[i]);
         OCTET_ROLLED
-        for (u32 at = first + held * round; at < end; at += round) find_peak(at, load_column(t, s, at, eight));
+        for (u32 at = first + held * round; at < end; at += round) find_peak(load_column(t, s, at, eight));
         t.barrier();
 
         u8* data = o.column_data + column * o.column_data_stride[1];
         const auto store = [&](u32 at, const Column& v) {
-            const u32 number = at + lane % four;
-            const Chunk chunk = t.load_shared(&s.chunk[number]);
-            const u32 peak = t.load_shared(&s.peak[chunk.group()][beside]);
-            const Vec16 bytes = encode(t, v, scale_of_bits<Codec>(peak, p.rule.rounding));
-            // Padding is zero bytes, whatever zero times the scale is.
-            if (number < chunks) t.store16(data + number * tokens, first_bytes(bytes, static_cast<i32>(chunk.real())));
+            const u32 number = at + lane % four, peak = t.load_shared(&s.peak[v.chunk.group()][beside]);
+            const float scale = scale_of_bits<Codec>(peak, p.rule.rounding);
+            Vec16 bytes = encode(t, v, scale);
+            // Padding is zero bytes, and what was read for it zeros: times the scale zero, too, unless that is NaN.
+            if (peak > 0x7F800000u) bytes = first_bytes(bytes, static_cast<i32>(v.chunk.real()));
+            if (number < chunks) t.store16(data + number * tokens, bytes);
         };
         OCTET_UNROLL
         for (u32 i = 0; i < held; ++i)
@@ -248,8 +248,9 @@ private:
         OCTET_ROLLED
         for (u32 at = first + held * round; at < end; at += round) store(at, load_column(t, s, at, eight));
 
+        // By the last threads, which have the fewest chunks.
         OCTET_ROLLED
-        for (u32 i = me; i < static_cast<u32>(p.groups) * columns; i += threads) {
+        for (u32 i = threads - 1 - me; i < static_cast<u32>(p.groups) * columns; i += threads) {
             const u32 g = i / columns, c = i % columns;
             make_scale<Codec, false>(t, t.load_shared(&s.peak[g][c]), p.rule, o.column_scale,
                                      column0 + static_cast<i32>(c) < o.columns, g, column0 + static_cast<i32>(c), 0);
