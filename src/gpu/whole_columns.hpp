@@ -25,7 +25,7 @@ struct WholeColumnsKernel {
     using In = Bf16In;
     using Codec = Codec_;
     using Params = WholeColumnsParams;
-    static constexpr int columns = 16;  // of a block, in units of which each has one eight
+    static constexpr int columns = 16;  // of a block; a unit takes eight of them
     static constexpr int across = columns / 8;
     static constexpr int threads = 512;
     static constexpr int units = threads / unit;
