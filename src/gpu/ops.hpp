@@ -99,6 +99,13 @@ inline i32 in_32_bits(i64 size, const char* what) {
     return static_cast<i32>(size);
 }
 
+// How long to hold on to what is read. Where the cache holds all that is written, that is left to it; else lines that
+// are to go first make reading slower.
+inline Reuse reuse_beside(i64 written_bytes) {
+    constexpr i64 held_by_cache = i64{48} << 20;
+    return written_bytes <= held_by_cache ? Reuse::stream : Reuse::normal;
+}
+
 // ---- rows
 
 // The narrowest team, of no more than `most`, whose threads hold a row in so many eights each.
@@ -151,10 +158,7 @@ inline RowsParams rows_params(const ConstTensorView& x, const QuantizeOptions& o
     p.scale = scale_out(out, experts ? 0 : -1, first, options.scaling == Scaling::rowwise ? -1 : first + 1);
     p.rule = rule_of(options);
     p.aligned = rows_aligned(x);
-    // Where the cache holds all that is written, what is read leaves it to that. Else lines that are to go first make
-    // reading slower.
-    constexpr i64 held_by_cache = i64{48} << 20;  // bytes
-    p.reuse = p.total_rows * p.columns <= held_by_cache ? Reuse::stream : Reuse::normal;
+    p.reuse = reuse_beside(p.total_rows * p.columns);
     return p;
 }
 
@@ -229,6 +233,7 @@ template <class Kernel, class Runner>
 void launch_tiles(Runner& runner, TileParams p) {
     count_column_tiles(p, Kernel::tile_columns);
     p.row_data_aligned = rows_in_eights(p);
+    p.reuse = reuse_beside(p.rows * p.columns_in_all);
     Tiling& tiling = p.tiling;
     tiling.tiles = 1;
     tiling.rest = Kernel::has_rows && p.ends;

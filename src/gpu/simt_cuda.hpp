@@ -97,6 +97,13 @@ struct CudaThread {
         else
             asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(at), "r"(bytes) : "memory");
     }
+    OCTET_GPU static void copy_async(Vec16* to_shared, const void* from, bool inside, Reuse reuse) {
+        asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2, %3;" ::"r"(
+                         static_cast<u32>(__cvta_generic_to_shared(to_shared))),
+                     "l"(__cvta_generic_to_global(from)), "r"(inside ? 16 : 0),
+                     "l"(reuse == Reuse::stream ? first_to_go() : normal_to_go())
+                     : "memory");
+    }
     OCTET_GPU static void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
     // Waits for the copies of all commits but the last `later`.
     template <int later>
@@ -131,6 +138,9 @@ struct CudaThread {
     // What createpolicy.fractional.L2::evict_last.b64 gives for 0.5. As a constant it costs a store nothing; what that
     // instruction gives is brought to it anew each time.
     OCTET_GPU static u64 half_last_to_go() { return 0x1470'0000'0000'0000u; }
+    // Likewise of evict_first and evict_normal for 1.
+    OCTET_GPU static u64 first_to_go() { return 0x12F0'0000'0000'0000u; }
+    OCTET_GPU static u64 normal_to_go() { return 0x16F0'0000'0000'0000u; }
     template <class T>
     OCTET_GPU static T load(const T* from) {
         return __ldg(from);

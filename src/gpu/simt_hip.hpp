@@ -61,6 +61,9 @@ struct HipThread {
     OCTET_GPU static void copy_async(Vec16* to_shared, const void* from, bool inside) {
         *to_shared = inside ? load16(from) : Vec16{{0, 0, 0, 0}};
     }
+    OCTET_GPU static void copy_async(Vec16* to_shared, const void* from, bool inside, Reuse) {
+        copy_async(to_shared, from, inside);
+    }
     OCTET_GPU static void commit_copies() {}
     template <int later>
     OCTET_GPU static void await_copies() {}

@@ -30,6 +30,8 @@ struct TileCast {
     static constexpr bool row_scales = exchanges && with_rows;  // one a row, exchanged too
     // Narrow tiles let twice as many blocks wait for each other's maxima; with rows they would be written in pieces of
     // 64 bytes, which costs more than that gives.
+    // With rows more is written than the cache holds, mostly, and there are no registers to spare.
+    static constexpr bool chooses_reuse = exchanges && !with_rows;
     static constexpr int tile_columns = exchanges && !with_rows ? 64 : 128;
     static constexpr int threads = 2 * tile_columns;
     static constexpr int across = tile_columns / 8;  // threads of a unit beside each other
@@ -88,7 +90,7 @@ protected:
 
     // Sends for the block's k-th tile.
     template <class Thread>
-    OCTET_GPU static TileState fetch(Thread& t, Shared& s, u32 k) {
+    OCTET_GPU static TileState fetch(Thread& t, const Params& p, Shared& s, u32 k) {
         const Place me = place_of(t);
         const TileState state = t.load_shared(&nth(s, k).state);
         const auto* x = static_cast<const typename In::Element*>(t.load_shared(&nth(s, k).x));
@@ -97,18 +99,23 @@ protected:
         const i32 columns = t.load_shared(&nth(s, k).columns) - me.column,
                   rows = columns > 0 ? t.load_shared(&nth(s, k).rows) - me.row : 0;
         auto& to = s.slot[k % slots];
+        const auto copy = [&](int j, bool inside) {
+            OCTET_UNROLL
+            for (int piece = 0; piece < In::pieces; ++piece) {
+                Vec16* there = &to[j * In::pieces + piece][t.thread()];
+                const auto* from = x + row_after(j) * stride + piece * (8 / In::pieces);
+                if constexpr (chooses_reuse)
+                    t.copy_async(there, from, inside, p.reuse);
+                else
+                    t.copy_async(there, from, inside);
+            }
+        };
         if (state.is_whole()) {
             OCTET_UNROLL
-            for (int j = 0; j < vectors; ++j) OCTET_UNROLL
-            for (int piece = 0; piece < In::pieces; ++piece)
-                t.copy_async(&to[j * In::pieces + piece][t.thread()],
-                             x + row_after(j) * stride + piece * (8 / In::pieces), true);
+            for (int j = 0; j < vectors; ++j) copy(j, true);
         } else if (state.pieces() == Pieces::wide) {
             OCTET_UNROLL
-            for (int j = 0; j < vectors; ++j) OCTET_UNROLL
-            for (int piece = 0; piece < In::pieces; ++piece)
-                t.copy_async(&to[j * In::pieces + piece][t.thread()],
-                             x + row_after(j) * stride + piece * (8 / In::pieces), row_after(j) < rows);
+            for (int j = 0; j < vectors; ++j) copy(j, row_after(j) < rows);
         } else if (state.is_there()) {
             fetch_part(t, x, stride, rows, columns, to);
         }

@@ -31,6 +31,7 @@ struct TileParams : PlanParams {  // tiling.column_tiles: of both operands
     ScaleRule rule;
     i64 columns_in_all = 0;  // of both operands
     i32 element_bytes = 2;
+    Reuse reuse = Reuse::normal;  // of x
 };
 
 enum class Visit : u32 {

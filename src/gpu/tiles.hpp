@@ -46,7 +46,7 @@ private:
         const u32 arrival = t.arrive_everywhere();
         t.await_everywhere(arrival);
         OCTET_ROLLED
-        for (u32 k = 0; k + 1 < slots; ++k) fetch(t, s, k);
+        for (u32 k = 0; k + 1 < slots; ++k) fetch(t, p, s, k);
         u32 ticket = 0;  // the first thread's
         OCTET_ROLLED
         for (u32 k = 0;; ++k) {
@@ -58,7 +58,7 @@ private:
             Eight<In> x[static_cast<u32>(vectors)];
             landed(t, s, k, x);
             find_scales(t, p, s, k, x);  // a barrier: the columns of the tile before are stored
-            fetch(t, s, k + slots - 1);
+            fetch(t, p, s, k + slots - 1);
             t.barrier();
             if constexpr (has_rows) cast_rows(t, p, s, k, state, x);
             u32 words[8][2];
@@ -82,7 +82,7 @@ private:
         const u32 arrival = t.arrive_everywhere();
         work_out(t, p, s, 0);
         t.barrier();
-        TileState here, next, last, sent = fetch(t, s, 0);  // of the k-th tile and of the three after it
+        TileState here, next, last, sent = fetch(t, p, s, 0);  // of the k-th tile and of the three after it
         t.await_everywhere(arrival);
         u32 *here_amax = nullptr, *next_amax = nullptr, *last_amax = nullptr;
         OCTET_ROLLED
@@ -101,7 +101,7 @@ private:
             next_amax = last_amax;
             last_amax = amax_of(t, s, k + 2);
             if (visit == Visit::first) {
-                sent = fetch(t, s, k + slots);
+                sent = fetch(t, p, s, k + slots);
                 t.template await_copies<1>();
             } else {
                 t.template await_copies<0>();
@@ -116,7 +116,7 @@ private:
             if (visit != Visit::first) {
                 if (!known) in = look(t, s, k);
                 landed(t, s, k, x);
-                sent = fetch(t, s, k + slots);
+                sent = fetch(t, p, s, k + slots);
                 if (!known) tell(t, s.ready, visit == Visit::only || in >= count_wanted(t, p, s, k));
             }
             if ((k + slots + 1) % batch == 0) work_out(t, p, s, k + slots + 1);

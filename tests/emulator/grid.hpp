@@ -139,6 +139,7 @@ public:
         lane_.copies.emplace_back(to_shared, inside ? from : nullptr);
         ++lane_.uncommitted;
     }
+    void copy_async(Vec16* to_shared, const void* from, bool inside, Reuse) { copy_async(to_shared, from, inside); }
     void commit_copies() {
         lane_.commits.push_back(lane_.uncommitted);
         lane_.uncommitted = 0;
