@@ -30,9 +30,9 @@ struct TileCast {
     static constexpr bool row_scales = exchanges && with_rows;  // one a row, exchanged too
     // Narrow tiles let twice as many blocks wait for each other's maxima; with rows they would be written in pieces of
     // 64 bytes, which costs more than that gives.
+    static constexpr int tile_columns = exchanges && !with_rows ? 64 : 128;
     // With rows more is written than the cache holds, mostly, and there are no registers to spare.
     static constexpr bool chooses_reuse = exchanges && !with_rows;
-    static constexpr int tile_columns = exchanges && !with_rows ? 64 : 128;
     static constexpr int threads = 2 * tile_columns;
     static constexpr int across = tile_columns / 8;  // threads of a unit beside each other
     static constexpr int quads = unit / across;      // and above each other, four rows each
