@@ -96,14 +96,15 @@ struct OnDevice {
     }
 };
 
-// The cases are small, which is for strips and, where they fit, whole columns: of five, one is done in strips alone,
-// one in tiles, one in tiles and by whole rows, and one in strips of groups by their rows, as far as blocks do not all
-// begin at once.
+// The cases are small, which is for strips and, where they fit, whole columns: of six, one is done in strips alone, one
+// in tiles, one in tiles and by whole rows, one in strips of groups by their rows, as far as blocks do not all begin at
+// once, and one with columns out of quantized rows.
 const KernelTuning in_tiles{{{"strip_rows", 0}, {"strip_tokens", 0}, {"whole_rows", 0}}},
     by_whole_rows{{{"strip_rows", 0}, {"strip_tokens", 0}, {"whole_rows", 8}}},
-    by_ranks{{{"strip_tokens", 64}, {"ranked_rows", 0}, {"tile_blocks", 1}}}, in_strips{{{"whole_columns", 0}}};
+    by_ranks{{{"strip_tokens", 64}, {"ranked_rows", 0}, {"tile_blocks", 1}}}, in_strips{{{"whole_columns", 0}}},
+    from_rows{{{"strip_rows", 0}, {"strip_tokens", 0}, {"from_rows", 1}}};
 const KernelTuning* tuning_of(std::uint64_t number) {
-    const KernelTuning* const tunings[] = {nullptr, &in_tiles, &by_whole_rows, &by_ranks, &in_strips};
+    const KernelTuning* const tunings[] = {nullptr, &in_tiles, &by_whole_rows, &by_ranks, &in_strips, &from_rows};
     return tunings[number % std::size(tunings)];
 }
 
@@ -234,6 +235,65 @@ std::string check_small_tensor(i64 tokens, i64 features, i64 count, i64 alignmen
     return check_case(c, nullptr, nullptr);
 }
 
+// Columns out of quantized rows, of rows and columns whose scales are near each other and far apart.
+std::string check_from_rows(i64 tokens, i64 features, i64 count, i64 alignment, Format format) {
+    tool::Random random(static_cast<std::uint64_t>(tokens + features + count + alignment));
+    tool::OpCase c;
+    c.op = "quantize_pair";
+    c.text = "[" + std::to_string(tokens) + ", " + std::to_string(features) + "], " + std::to_string(count) +
+             " groups, alignment " + std::to_string(alignment) + ", out of rows";
+    for (i64 g = 0; g < count; ++g) c.ends.push_back(static_cast<std::int32_t>(random() % (tokens + 1)));
+    std::sort(c.ends.begin(), c.ends.end());
+    const auto powers = [&](i64 size, int near) {
+        std::vector<float> all(static_cast<std::size_t>(size));
+        for (float& power : all) {
+            const int most = random() % 50 == 0 ? 12 : near;
+            power = std::ldexp(1.0f, static_cast<int>(random() % (2 * most + 1)) - most);
+        }
+        return all;
+    };
+    const int near = static_cast<int>(count % 3);
+    const std::vector<float> of_row = powers(tokens, near), of_column = powers(features, near);
+    Tensor x(Format::bf16, {tokens, features});
+    std::normal_distribution<float> normal;
+    const float odd[] = {NAN, INFINITY, 0.0f, 1e-39f, -3e38f};
+    for (i64 i = 0; i < x.elements(); ++i) {
+        const auto row = static_cast<std::size_t>(i / features), column = static_cast<std::size_t>(i % features);
+        const float value = random() % 100000 == 0 ? odd[random() % 5] : row % 97 == 5 ? 0.0f : normal(random);
+        x.as<std::uint16_t>()[i] = BF16::encode(value * of_row[row] * of_column[column]);
+    }
+    c.inputs.push_back(std::move(x));
+    QuantizeOptions options;
+    options.format = format;
+    const i64 padded = padded_bound(tokens, count, alignment);
+    for (const auto& [data, scale] : {std::pair<Extents, Extents>{{tokens, features}, {tokens}},
+                                      std::pair<Extents, Extents>{{features, padded}, {count, features}}}) {
+        c.outputs.emplace_back(options.format, data);
+        c.outputs.emplace_back(Format::f32, scale);
+        c.outputs.emplace_back(Format::f32, scale);
+    }
+    c.call = [=](std::span<const ConstTensorView> in, std::span<const TensorView> out, Groups groups,
+                 const Execution& on) {
+        quantize_pair(in[0], groups, alignment, options, {out[0], out[1], out[2]}, {out[3], out[4], out[5]}, on);
+    };
+    return check_case(c, nullptr, &from_rows);
+}
+
+int check_columns_from_rows(const std::vector<i64>& lengths) {
+    int cases = 0, failures = 0;
+    for (const i64 tokens : lengths)
+        for (const i64 count : {1, 2, 3, 7, 40})
+            for (const i64 alignment : {16, 128})
+                for (const Format format : {Format::e4m3, Format::e5m2}) {
+                    const std::string error =
+                        check_from_rows(tokens, 16 * (1 + (tokens + count) % 40), count, alignment, format);
+                    ++cases;
+                    if (!error.empty()) failures += std::printf("FAILED %s\n", error.c_str()) > 0;
+                }
+    std::printf("columns out of rows: %d cases, %d failures\n", cases, failures);
+    return failures;
+}
+
 int check_small_tensors() {
     int cases = 0, failures = 0;
     for (const i64 tokens : {1, 31, 64, 200, 512, 1000, 1024})
@@ -272,7 +332,7 @@ int check_long_groups(const std::vector<i64>& lengths) {
 int check(double seconds) {
     std::mutex mutex;
     int failures = check_long_groups({104, 248, 504, 509, 1016, 2040, 2045, 4096, 8000, 12304, 16400, 40000}) +
-                   check_small_tensors(),
+                   check_small_tensors() + check_columns_from_rows({1, 100, 129, 1000, 5000}),
         cases = 0;
     const auto start = std::chrono::steady_clock::now();
     std::vector<std::thread> threads;
@@ -304,7 +364,8 @@ int check(double seconds) {
 
 // Few launches of every kernel, for compute-sanitizer.
 int small() {
-    int failures = check_long_groups({504, 2040, 4096, 8000, 16400}) + check_small_tensors();
+    int failures =
+        check_long_groups({504, 2040, 4096, 8000, 16400}) + check_small_tensors() + check_columns_from_rows({129, 1000});
     for (const std::string& name : tool::op_names())
         for (std::uint64_t seed = 1; seed <= 6; ++seed) {
             tool::Random random(seed);

@@ -60,8 +60,9 @@ inline Quantized rows_of(const QuantizeOptions& o, i64 m, i64 k) {
     const i64 b = block_of(o.scaling);
     return {o, {m, k}, b ? Extents{m, ceil_div(k, b)} : Extents{m}};
 }
+// A feature's tokens start on a sector of memory, 32 bytes, as where groups are padded for products.
 inline Quantized tokens_of(const QuantizeOptions& o, i64 features, i64 m, i64 groups, i64 alignment) {
-    const i64 b = block_of(o.scaling), p = padded_bound(m, groups, alignment);
+    const i64 b = block_of(o.scaling), p = round_up(padded_bound(m, groups, alignment), 32);
     return {o, {features, p}, b ? Extents{features, p / b} : Extents{groups, features}};
 }
 inline Quantized weights_of(const QuantizeOptions& o, i64 e, i64 rows, i64 columns) {

@@ -208,14 +208,16 @@ OCTET_GPU Vec8 encode_eight(Thread& t, const Eight<In>& x, float scale) {
     return out;
 }
 
+// All bits of the first `count` bytes of a word.
+OCTET_GPU u32 first_bytes(i32 count) {
+    const i32 gone = count < 4 ? 4 - count : 0;
+    return count > 0 ? 0xFFFFFFFFu >> (8 * gone) : 0u;
+}
 // The first `count` bytes of a Vec8 or Vec16; the others become zero.
 template <class Vec>
 OCTET_GPU Vec first_bytes(Vec v, i32 count) {
     OCTET_UNROLL
-    for (int w = 0; w < static_cast<int>(sizeof(Vec) / 4); ++w) {
-        const i32 bytes = count - 4 * w, gone = bytes < 4 ? 4 - bytes : 0;
-        v.word[w] &= bytes > 0 ? 0xFFFFFFFFu >> (8 * gone) : 0u;
-    }
+    for (int w = 0; w < static_cast<int>(sizeof(Vec) / 4); ++w) v.word[w] &= first_bytes(count - 4 * w);
     return v;
 }
 

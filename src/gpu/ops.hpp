@@ -18,6 +18,7 @@
 #include <limits>
 
 #include "gpu/columns_by_peaks.hpp"
+#include "gpu/columns_from_rows.hpp"
 #include "gpu/dequantize.hpp"
 #include "gpu/layout.hpp"
 #include "gpu/plan.hpp"
@@ -270,8 +271,9 @@ bool has_halves(Format input, const TileParams& p) {
     return input_has_halves<Codec>(input, p) && rows_in_eights(p) && o.columns_wanted && o.column_data_aligned;
 }
 
+// from_rows: columns come out of the rows, next.
 template <class Codec, class Runner>
-void launch_rows_and_peaks(Runner& runner, const TileParams& p) {
+void launch_rows_and_peaks(Runner& runner, const TileParams& p, bool from_rows) {
     RowsAndPeaksParams rows{};
     rows.x = p.operand[0].x;
     rows.data = p.row_data;
@@ -282,9 +284,10 @@ void launch_rows_and_peaks(Runner& runner, const TileParams& p) {
     rows.groups = p.groups;
     rows.rows = p.rows;
     rows.columns = p.operand[0].columns;
-    rows.apart = !p.ends;
+    rows.apart = p.ends ? 0 : p.uniform_rows;
     rows.spans = p.plan.span;
     rows.peaks = p.plan.column_amax;
+    rows.power = from_rows ? p.plan.row_power : nullptr;
     const auto go = [&](auto vectors, auto threads) {
         using Kernel = RowsAndPeaksKernel<Codec, decltype(vectors)::value, decltype(threads)::value>;
         // Whole waves of blocks, of as few rows as the handing in of maxima is worth.
@@ -318,22 +321,21 @@ template <class Runner>
 void place_halves(Runner& runner, TileParams& p) {
     p.tiling.tiles = p.tiling.empty_groups = 1;
     p.tiling.column_tiles = 1;
-    place_plan(runner, p, columns_workspace(p.groups, 0, p.operand[0].columns));
+    place_plan(runner, p, halves_workspace(p.groups, p.operand[0].columns, p.rows));
 }
 
 // Rows, and the largest magnitudes of the columns.
 template <class Codec, class Runner>
-void first_half(Runner& runner, const TileParams& p) {
+void first_half(Runner& runner, const TileParams& p, bool from_rows = false) {
     launch_plan(runner, p);
-    launch_rows_and_peaks<Codec>(runner, p);
+    launch_rows_and_peaks<Codec>(runner, p, from_rows);
 }
 
-// Columns, later where that is asked for.
-template <class Codec, class Runner>
-void second_half(Runner& runner, const TileParams& p) {
-    using Columns = ColumnsByPeaksKernel<Codec>;
+// Kernel: ColumnsByPeaksKernel or ColumnsFromRowsKernel.
+template <class Kernel>
+typename Kernel::Params second_half_params(const TileParams& p) {
     const TileOperand& o = p.operand[0];
-    ColumnsByPeaksParams columns{};
+    typename Kernel::Params columns{};
     columns.x = o.x;
     columns.data = o.column_data;
     std::copy_n(o.x_stride, 2, columns.x_stride);
@@ -343,17 +345,52 @@ void second_half(Runner& runner, const TileParams& p) {
     columns.groups = p.groups;
     columns.columns = o.columns;
     columns.apart = !p.ends;
-    columns.strips = static_cast<u32>(ceil_div(o.columns, Columns::strip));
+    columns.strips = static_cast<u32>(ceil_div(o.columns, Kernel::strip));
     columns.tiling = p.tiling;
     columns.spans = p.plan.span;
     columns.peaks = p.plan.column_amax;
-    const i64 tiles = p.ends ? ceil_div(padded_bound(p.rows, p.groups, p.tiling.alignment), tile_rows) + p.groups
-                             : p.groups * ceil_div(p.uniform_rows, tile_rows);
-    const i64 blocks = Columns::blocks_a_strip(tiles, p.groups) * columns.strips;
+    return columns;
+}
+// Tiles of all groups' rows, padding included, at most.
+inline i64 row_tiles_bound(const TileParams& p) {
+    return p.ends ? ceil_div(padded_bound(p.rows, p.groups, p.tiling.alignment), tile_rows) + p.groups
+                  : p.groups * ceil_div(p.uniform_rows, tile_rows);
+}
+
+// Columns, later where that is asked for.
+template <class Codec, class Runner>
+void second_half(Runner& runner, const TileParams& p) {
+    using Kernel = ColumnsByPeaksKernel<Codec>;
+    const ColumnsByPeaksParams columns = second_half_params<Kernel>(p);
+    const i64 blocks = Kernel::blocks_a_strip(row_tiles_bound(p), p.groups) * columns.strips;
     if (runner.may_wait())
-        runner.template launch_later<Columns>(blocks, columns);
+        runner.template launch_later<Kernel>(blocks, columns);
     else
-        runner.template launch<Columns>(blocks, columns);
+        runner.template launch<Kernel>(blocks, columns);
+}
+
+// Whether columns come out of the quantized rows: of groups of so many bytes, where both kernels take such tensors.
+template <class Codec, class Runner>
+bool takes_columns_from_rows(const Runner& runner, Format input, const TileParams& p) {
+    const i64 least = runner.tuning().from_rows;
+    return least > 0 && p.rows > runner.tuning().strip_tokens && !runner.may_wait() &&
+           p.rule.rounding == ScaleRounding::power_of_two &&
+           p.rows * p.operand[0].columns * 2 >= p.groups * (least << 10) && has_halves<Codec>(input, p) &&
+           p.operand[0].columns % 16 == 0 && starts_on(p.row_data, 16) && p.row_data_stride[0] % 16 == 0 &&
+           p.row_data_stride[1] % 16 == 0;
+}
+
+// Rows, and the columns out of them.
+template <class Codec, class Runner>
+void columns_from_rows(Runner& runner, TileParams p) {
+    using Kernel = ColumnsFromRowsKernel<Codec>;
+    place_halves(runner, p);
+    first_half<Codec>(runner, p, true);
+    ColumnsFromRowsParams columns = second_half_params<Kernel>(p);
+    columns.rows = p.row_data;
+    std::copy_n(p.row_data_stride, 2, columns.rows_stride);
+    columns.power = p.plan.row_power;
+    runner.template launch_next<Kernel>((row_tiles_bound(p) + p.groups) * columns.strips, columns);
 }
 
 template <class Codec, class Runner>
@@ -380,6 +417,9 @@ template <class Codec, class Runner>
 void tiles(Runner& runner, Format input, TileParams& p, TileScales scales, bool with_rows) {
     if (scales == TileScales::slab && with_rows && in_two_halves<Codec>(runner, input, p))
         return in_halves<Codec>(runner, p);
+    if (scales == TileScales::slab && with_rows && p.operand[0].columns_wanted &&
+        takes_columns_from_rows<Codec>(runner, input, p))
+        return columns_from_rows<Codec>(runner, p);
     p.element_bytes = static_cast<i32>(bytes_of(input));
     with_input(input, [&](auto in) {
         using In = typename decltype(in)::type;

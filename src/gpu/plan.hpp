@@ -96,6 +96,7 @@ struct Plan {
     u32* row_arrived;  // [row tiles, counter_words] tiles beside each other whose maxima are in
     u32* column_amax;  // [groups, columns] f32 bits
     u32* row_amax;     // [rows] likewise
+    u8* row_power;     // [rows], see rows_and_peaks.hpp
 };
 
 struct PlanParams {

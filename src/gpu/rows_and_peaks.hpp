@@ -26,11 +26,19 @@ struct RowsAndPeaksParams {
     i64 groups;
     i64 rows;  // of all groups, and those that nobody owns
     i32 columns;
-    i32 apart;  // 1: every group's rows are counted from its own first one
+    i64 apart;  // rows of a group that has a matrix of its own, or 0: one matrix for all
     i64 rows_a_block;
     const Span* spans;  // [groups + 2]
     u32* peaks;         // [groups, columns] f32 bits, zero before
+    u8* power;          // [rows] a row's power_of, or null: nobody reads rows again
 };
+
+// What who reads rows again has to know of each: its scale's exponent bits, 0 and 255 where its bytes say nothing of x
+// (infinity, NaN), and 1, which no scale has, where all of it is zero.
+inline constexpr u8 power_of_zeros = 1;
+OCTET_GPU u8 power_of(u32 peak, float scale) {
+    return peak == 0 ? power_of_zeros : static_cast<u8>(std::bit_cast<u32>(scale) >> 23 & 0xFFu);
+}
 
 template <class Codec_, int vectors, int threads_ = 256>
 struct RowsAndPeaksKernel {
@@ -55,9 +63,17 @@ struct RowsAndPeaksKernel {
 
     template <class Thread>
     OCTET_GPU static void run(Thread& t, const Params& p, Shared& s) {
-        t.await_earlier();
         const i64 first = static_cast<i64>(t.block()) * p.rows_a_block;
         const i64 last = first + p.rows_a_block < p.rows ? first + p.rows_a_block : p.rows;
+        // What is sent for first does not ask for groups: x is there before they are known. Rows past the first group
+        // are sent for again.
+        const i64 matrix = p.apart ? first / p.apart : 0;
+        Places at = places(t, p, matrix, first - matrix * p.apart);
+        OCTET_UNROLL
+        for (int stage = 0; stage < stages; ++stage)
+            fetch(t, p, s, stage, static_cast<i32>(last - first) - stage * batch, at.from);
+        t.await_earlier();
+        if (p.power) t.admit_later();
         for (i64 g = t.thread(); g <= p.groups; g += threads) {
             const i64 position = t.load_made(&p.spans[g].position);
             if (position <= first && first < position + t.load_made(&p.spans[g].rows)) t.store_shared(&s.group, g);
@@ -72,23 +88,35 @@ struct RowsAndPeaksKernel {
             const i64 local = p.apart ? row - position : row;
             const i32 count = static_cast<i32>(stop - row);
             Magnitudes<In> peaks[static_cast<u32>(vectors)]{};
-            // What the thread sends for next, and writes next.
-            const u16* from =
-                static_cast<const u16*>(p.x) + group * p.x_stride[0] + local * p.x_stride[1] + column_of(t.thread(), 0);
-            u8* to = p.data + group * p.data_stride[0] + local * p.data_stride[1] + column_of(t.thread(), 0);
-            OCTET_UNROLL
-            for (int stage = 0; stage < stages; ++stage) fetch(t, p, s, stage, count - stage * batch, from);
+            if (row > first) {
+                t.template await_copies<0>();
+                at = places(t, p, p.apart ? group : 0, local);
+                OCTET_UNROLL
+                for (int stage = 0; stage < stages; ++stage) fetch(t, p, s, stage, count - stage * batch, at.from);
+            }
             u32 turn = 0;
             OCTET_ROLLED
             for (i32 done = 0; done < count; done += batch, ++turn)
-                cast(t, p, s, turn, group, local + done, count - done, peaks, from, to);
+                cast(t, p, s, turn, group, local + done, row + done, count - done, peaks, at.from, at.to);
             row = stop;
             if (group < p.groups) hand_in(t, p, s, group, peaks);
         }
-        // Who comes next is not admitted before the end: the other half starts without waiting for anybody.
+        // Who comes next is not admitted before the end, but for who reads rows again: the other half starts without
+        // waiting for anybody.
     }
 
 private:
+    // What a thread sends for next, and writes next.
+    struct Places {
+        const u16* from;
+        u8* to;
+    };
+    template <class Thread>
+    OCTET_GPU static Places places(Thread& t, const Params& p, i64 matrix, i64 row) {
+        return {static_cast<const u16*>(p.x) + matrix * p.x_stride[0] + row * p.x_stride[1] + column_of(t.thread(), 0),
+                p.data + matrix * p.data_stride[0] + row * p.data_stride[1] + column_of(t.thread(), 0)};
+    }
+
     OCTET_GPU static i32 column_of(int thread, int j) { return (thread + j * threads) * 8; }
 
     // Sends for the next `count` rows, or for a batch of them where there are more.
@@ -112,10 +140,12 @@ private:
         return x;
     }
 
-    // Casts a batch that was sent for, of the `count` rows from `row` on, and sends for the one `stages` further on.
+    // Casts a batch that was sent for, of the `count` rows from `row` on, counted over all groups `counted`, and sends
+    // for the one `stages` further on.
     template <class Thread>
-    OCTET_GPU static void cast(Thread& t, const Params& p, Shared& s, u32 turn, i64 group, i64 row, i32 count,
-                               Magnitudes<In> (&peaks)[static_cast<u32>(vectors)], const u16*& from, u8*& to) {
+    OCTET_GPU static void cast(Thread& t, const Params& p, Shared& s, u32 turn, i64 group, i64 row, i64 counted,
+                               i32 count, Magnitudes<In> (&peaks)[static_cast<u32>(vectors)], const u16*& from,
+                               u8*& to) {
         const int stage = static_cast<int>(turn % stages);
         t.template await_copies<stages - 1>();
         Eight<In> x[static_cast<u32>(batch)][static_cast<u32>(vectors)];
@@ -149,6 +179,7 @@ private:
         for (int mask = 1; mask < units; mask *= 2) peak = larger(peak, t.shuffle_xor(peak, mask));
         const bool writes = t.thread() < unit && of == 0 && mine < count;
         const float scale = make_scale<Codec, false>(t, peak, p.rule, p.scale, writes, group, row + mine, 0);
+        if (writes && p.power) t.store(p.power + counted + mine, power_of(peak, scale));
         OCTET_UNROLL
         for (int b = 0; b < batch; ++b, to += p.data_stride[1]) {
             const float of_row = std::bit_cast<float>(t.shuffle(std::bit_cast<u32>(scale), b * lanes));

@@ -60,6 +60,16 @@ struct CudaThread {
                      : "memory");
     }
 
+    // Adds to what lies there, and gives what was there before.
+    OCTET_GPU static u32 atomic_add_shared(u32* to, u32 value) {
+        u32 before;
+        asm volatile("atom.shared.add.u32 %0, [%1], %2;"
+                     : "=r"(before)
+                     : "r"(static_cast<u32>(__cvta_generic_to_shared(to))), "r"(value)
+                     : "memory");
+        return before;
+    }
+
     // Shared memory to read in place, more than once: const T& x = t.borrow_shared(&s.x);
     template <class T>
     OCTET_GPU static const T& borrow_shared(const T* from) {
@@ -148,9 +158,13 @@ struct CudaThread {
     // What an earlier kernel of the call wrote, once it has been awaited: load() may be moved up past that.
     template <class T>
     OCTET_GPU static T load_made(const T* from) {
-        static_assert(sizeof(T) == 4 || sizeof(T) == 8 || sizeof(T) == 16);
+        static_assert(sizeof(T) == 1 || sizeof(T) == 4 || sizeof(T) == 8 || sizeof(T) == 16);
         const auto at = __cvta_generic_to_global(from);
-        if constexpr (sizeof(T) == 4) {
+        if constexpr (sizeof(T) == 1) {
+            u32 v;
+            asm volatile("ld.global.u8 %0, [%1];" : "=r"(v) : "l"(at) : "memory");
+            return static_cast<T>(v);
+        } else if constexpr (sizeof(T) == 4) {
             u32 v;
             asm volatile("ld.global.u32 %0, [%1];" : "=r"(v) : "l"(at) : "memory");
             return std::bit_cast<T>(v);

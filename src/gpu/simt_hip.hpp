@@ -41,6 +41,9 @@ struct HipThread {
     OCTET_GPU static void atomic_max_shared(u32* to, u32 value) {
         __hip_atomic_fetch_max(to, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_WORKGROUP);
     }
+    OCTET_GPU static u32 atomic_add_shared(u32* to, u32 value) {
+        return __hip_atomic_fetch_add(to, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_WORKGROUP);
+    }
     template <class T>
     OCTET_GPU static const T& borrow_shared(const T* from) {
         return *from;

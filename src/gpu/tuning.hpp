@@ -15,6 +15,7 @@ struct QuantizerTuning {
     int ranked_rows = 192;     // tokens a group on average, from which the last ones' strips are taken by their rows
     int whole_rows = 8192;     // tokens of a row from which rows of short groups are taken whole; 0: never
     int whole_columns = 1024;  // tokens in all, up to which such a call's columns are taken whole, rowwise; 0: never
+    int from_rows = 47104;     // KiB of a group on average, from which a cast both ways reads its rows again; 0: never
     int swiglu_vectors = 8;    // as rows_vectors, of SwiGLU with rowwise scales; 6 at most backward
 };
 

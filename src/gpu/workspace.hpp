@@ -12,7 +12,7 @@ namespace octet::gpu {
 
 // What one call needs at most.
 struct WorkspaceSize {
-    i64 groups, tiles = 0, slabs = 0, row_slabs = 0, column_words = 0, row_words = 0;
+    i64 groups, tiles = 0, slabs = 0, row_slabs = 0, column_words = 0, row_words = 0, row_powers = 0;
 
     static constexpr i64 align(i64 bytes) { return round_up(bytes, 256); }
     static constexpr i64 counter_bytes(i64 counters) { return counters * counter_words * 4; }
@@ -24,7 +24,7 @@ struct WorkspaceSize {
                align(row_words * 4);
     }
     constexpr i64 bytes() const {
-        return group_bytes() + align(tiles * static_cast<i64>(sizeof(Tile))) + cleared_bytes();
+        return group_bytes() + align(tiles * static_cast<i64>(sizeof(Tile))) + cleared_bytes() + align(row_powers);
     }
 };
 
@@ -35,6 +35,10 @@ constexpr WorkspaceSize tiles_workspace(i64 groups, i64 tiles) { return {groups,
 // Scales that are a group's column's. columns, and tiles of them: of one tensor, or of both in a dual call.
 constexpr WorkspaceSize columns_workspace(i64 groups, i64 column_tiles, i64 columns) {
     return {groups, 0, groups * column_tiles, 0, groups * columns, 0};
+}
+// The same in two halves.
+constexpr WorkspaceSize halves_workspace(i64 groups, i64 columns, i64 rows) {
+    return {groups, 0, 0, 0, groups * columns, 0, rows};
 }
 // And a row's. rows: of all groups.
 constexpr WorkspaceSize pair_workspace(i64 groups, i64 column_tiles, i64 columns, i64 rows) {
@@ -57,6 +61,7 @@ inline Plan place_plan(const WorkspaceSize& size, void* memory) {
     plan.row_arrived = reinterpret_cast<u32*>(take(WorkspaceSize::counter_bytes(size.row_slabs)));
     plan.column_amax = reinterpret_cast<u32*>(take(size.column_words * 4));
     plan.row_amax = reinterpret_cast<u32*>(take(size.row_words * 4));
+    plan.row_power = take(size.row_powers);
     return plan;
 }
 

@@ -127,6 +127,12 @@ public:
         touch(to, sizeof(u32), Access::atomic);
         *to = value > *to ? value : *to;
     }
+    u32 atomic_add_shared(u32* to, u32 value) {
+        touch(to, sizeof(u32), Access::atomic);
+        const u32 before = *to;
+        *to += value;
+        return before;
+    }
 
     Vec16 load16(const void* from, Reuse = Reuse::normal) { return wide_load<Vec16>(from); }
     // A copy arrives when it is awaited and no sooner, so that a kernel cannot do without the wait.

@@ -44,6 +44,21 @@ inline float value_of(Random& random, int kind) {
     }
 }
 
+// What rows or columns are multiplied with: mostly 1, or powers of two near it, and now and then one that stands out.
+inline std::vector<float> magnitudes(Random& random, bool uneven) {
+    std::vector<float> factors(uneven ? 101 : 1, 1.0f);
+    const int common = static_cast<int>(below(random, 3));
+    for (float& factor : factors) {
+        if (!uneven) continue;
+        const bool apart = below(random, 20) == 0;
+        const int most = apart ? 20 : common;
+        factor = apart && below(random, 4) == 0
+                     ? 0.0f
+                     : std::ldexp(1.0f, static_cast<int>(below(random, 2 * most + 1)) - most);
+    }
+    return factors;
+}
+
 // A tensor with room between its rows, so that a stray write is seen.
 struct Strided {
     Tensor storage;
@@ -72,8 +87,14 @@ inline Strided random_input(Random& random, Format format, std::initializer_list
                             std::int64_t gap = any_gap) {
     Strided x(format, shape, gap == any_gap ? one_of<std::int64_t>(random, {0, 0, 8, 3}) : gap);
     const int kind = static_cast<int>(below(random, 7));
+    const bool uneven = below(random, 2) == 0;
+    const std::vector<float> of_row = magnitudes(random, uneven), of_column = magnitudes(random, uneven);
+    const std::int64_t row_step =
+        x.extents.rank > 1 ? x.extents.strides[static_cast<std::size_t>(x.extents.rank - 2)] : 1;
     for (std::int64_t i = 0; i < x.storage.elements(); ++i) {
-        const float value = value_of(random, below(random, 60) == 0 ? static_cast<int>(below(random, 7)) : kind);
+        const auto row = static_cast<std::size_t>(i / row_step), column = static_cast<std::size_t>(i % row_step);
+        const float value = value_of(random, below(random, 60) == 0 ? static_cast<int>(below(random, 7)) : kind) *
+                            of_row[row % of_row.size()] * of_column[column % of_column.size()];
         if (format == Format::f32)
             x.storage.as<float>()[i] = value;
         else
@@ -163,6 +184,7 @@ struct Case {
         tuning.ranked_rows = one_of(random, {0, 192});
         tuning.whole_rows = one_of(random, {0, 8});
         tuning.whole_columns = one_of(random, {0, 1024});
+        tuning.from_rows = one_of(random, {0, 1, 100});
         runner = EmulatorRunner(width, one_of<std::int64_t>(random, {1, 3, 7}), tuning);
     }
 

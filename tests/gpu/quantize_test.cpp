@@ -476,6 +476,91 @@ TEST_P(GpuHalves, EqualTheReference) {
     }
 }
 
+// Columns out of quantized rows: as above, and groups of several parts.
+class GpuColumnsFromRows : public testing::TestWithParam<std::tuple<std::int64_t, int>> {};
+
+TEST_P(GpuColumnsFromRows, EqualTheReference) {
+    const auto [columns, width] = GetParam();
+    const bool long_rows = columns > 512;
+    for (int i = 0; i < (long_rows ? 5 : 24); i += every) {
+        const auto seed = static_cast<std::uint64_t>(columns * 100 + i);
+        Case c(seed, width, Scaling::rowwise);
+        c.input = Format::bf16;
+        c.options.scale_rounding = ScaleRounding::power_of_two;
+        c.k = columns;
+        c.alignment = one_of<std::int64_t>(c.random, {16, 48, 128});
+        c.gap = one_of<std::int64_t>(c.random, {0, 16});
+        c.input_gap = one_of<std::int64_t>(c.random, {0, 8});
+        if (long_rows) {
+            c.m = one_of<std::int64_t>(c.random, {1, 20, 70, 140});
+            c.ends.resize(std::min<std::size_t>(c.ends.size(), 5));
+            for (auto& end : c.ends) end = std::min(end, static_cast<std::int32_t>(c.m));
+        } else if (i % 4 == 0) {
+            c.m = one_of<std::int64_t>(c.random, {700, 1100});
+            c.ends = {3, static_cast<std::int32_t>(c.m - 2), 0};
+        } else {
+            c.m = std::max<std::int64_t>(c.m, 1);
+        }
+        c.ends.back() = static_cast<std::int32_t>(c.m - c.m / 10);
+        QuantizerTuning tuning;
+        tuning.from_rows = 1;
+        tuning.strip_rows = tuning.strip_tokens = 0;
+        c.ends.resize(std::min<std::size_t>(c.ends.size(), static_cast<std::size_t>(c.m * c.k * 2 / 1024)));
+        if (c.ends.empty()) c.ends = {static_cast<std::int32_t>(c.m - c.m / 10)};
+        c.runner = EmulatorRunner(width, 3, tuning);
+        SCOPED_TRACE(testing::Message() << "seed " << seed << ", [" << c.m << ", " << c.k << "], " << c.ends.size()
+                                        << " groups, alignment " << c.alignment);
+        ASSERT_NO_THROW(check_pair(c));
+        c.m = round_up(c.m, 16);
+        ASSERT_NO_THROW(check_weights(c));
+        if (testing::Test::HasFailure()) return;
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, GpuColumnsFromRows,
+                         testing::Combine(testing::Values(16, 32, 64, 80, 496, 1568, 5120), testing::Values(32, 64)));
+
+// That columns come out of quantized rows where they can, and only there.
+TEST(GpuColumnsFromRows, AreTakenWhereTheyCan) {
+    struct Kind {
+        std::int64_t columns = 64, alignment = 16, gap = 0;
+        Format input = Format::bf16;
+        ScaleRounding rounding = ScaleRounding::power_of_two;
+        int least = 4;
+        bool later = false;
+    };
+    const auto taken = [](const Kind& kind) {
+        Case c(11, 32, Scaling::rowwise);
+        c.options.format = Format::e4m3;
+        c.options.scale_rounding = kind.rounding;
+        c.input = kind.input;
+        c.m = 64;
+        c.k = kind.columns;
+        c.gap = kind.gap;
+        c.alignment = kind.alignment;
+        c.ends = {10, 64};
+        QuantizerTuning tuning = without_strips();
+        tuning.from_rows = kind.least;
+        c.runner = EmulatorRunner(32, 3, tuning);
+        c.runner.let_wait(kind.later);
+        Strided x(kind.input, {c.m, c.k}, 0);
+        Operand rows = c.rows_operand(), tokens = c.tokens_operand(c.k);
+        quantize_pair<E4M3>(c.runner, x.view(), c.groups(), c.alignment, c.options, rows.view(), tokens.view());
+        c.runner.run_later();
+        return c.runner.launched_last<ColumnsFromRowsKernel<E4M3>>();
+    };
+    EXPECT_TRUE(taken({}));                                    // 4 KiB a group
+    EXPECT_TRUE(taken({.columns = 80, .gap = 16}));            // a strip and a part of one
+    EXPECT_FALSE(taken({.least = 5}));                         // fewer than are asked
+    EXPECT_FALSE(taken({.least = 0}));                         // never
+    EXPECT_FALSE(taken({.columns = 72}));                      // no whole sixteens
+    EXPECT_FALSE(taken({.gap = 8}));                           // rows that do not start on 16
+    EXPECT_FALSE(taken({.alignment = 1}));                     // nor groups
+    EXPECT_FALSE(taken({.input = Format::f32}));               // more bits than two casts share
+    EXPECT_FALSE(taken({.rounding = ScaleRounding::exact}));   // scales that do more than shift
+    EXPECT_FALSE(taken({.later = true}));                      // beside a product a block should be smaller
+}
+
 // Where no maxima are kept the two visits are two calls like any others.
 TEST(GpuHalves, TwoVisitsOfAnyWeights) {
     for (const Scaling scaling : {Scaling::rowwise, Scaling::blockwise, Scaling::mx})
