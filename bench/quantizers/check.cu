@@ -364,8 +364,8 @@ int check(double seconds) {
 
 // Few launches of every kernel, for compute-sanitizer.
 int small() {
-    int failures =
-        check_long_groups({504, 2040, 4096, 8000, 16400}) + check_small_tensors() + check_columns_from_rows({129, 1000});
+    int failures = check_long_groups({504, 2040, 4096, 8000, 16400}) + check_small_tensors() +
+                   check_columns_from_rows({129, 1000});
     for (const std::string& name : tool::op_names())
         for (std::uint64_t seed = 1; seed <= 6; ++seed) {
             tool::Random random(seed);

@@ -1,18 +1,18 @@
-// The second half of a cast both ways, rowwise, with scales that are powers of two: quantizes the columns of groups whose
-// largest magnitudes are known (rows_and_peaks.hpp) out of the rows that are already quantized, transposed.
+// The second half of a cast both ways, rowwise, with scales that are powers of two: quantizes the columns of groups
+// whose largest magnitudes are known (rows_and_peaks.hpp) out of the rows that are already quantized, transposed.
 //
 //   tokens   rows[M, K] in groups of rows     data [K, P]
 //   weights  rows[E, N, K], a group an expert data [E, K, N]
 //
-// Both casts round to the same bits of the mantissa, and scales only shift the exponent: where a byte is a normal number
-// along its row, and is one along its column too, the second byte is the first with the difference of the two scales'
-// exponents added. Else x was rounded to fewer bits in one of them, and is read itself: few elements of most tensors
-// (one in some thousands of normally distributed ones), all of those in rows with NaN or infinity, or whose scale is far
-// from that of the columns.
+// Both casts round to the same bits of the mantissa, and scales only shift the exponent: where a byte is a normal
+// number along its row, and is one along its column too, the second byte is the first with the difference of the two
+// scales' exponents added. Else x was rounded to fewer bits in one of them, and is read itself: few elements of most
+// tensors (one in some thousands of normally distributed ones), all of those in rows with NaN or infinity, or whose
+// scale is far from that of the columns.
 //
-// Bytes: rows once, data once, 32 of x for such an element. A block takes 128 rows of 128 columns: many small blocks, whose
-// waiting and casting overlap. A thread casts 16 rows of four columns at a time, transposing words of four bytes in its
-// registers, so that stores are whole lines. What has to be cast from x is listed, and then done by all threads.
+// Bytes: rows once, data once, 32 of x for such an element. A block takes 128 rows of 128 columns: many small blocks,
+// whose waiting and casting overlap. A thread casts 16 rows of four columns at a time, transposing words of four bytes
+// in its registers, so that stores are whole lines. What has to be cast from x is listed, and then done by all threads.
 //
 // bf16, columns in whole sixteens, rows that start on 16 bytes; padded groups that start and end on 16.
 #pragma once
@@ -38,7 +38,8 @@ struct ColumnsFromRowsKernel {
     static constexpr int pieces = tile_rows / 16;
     static_assert(threads == tile_rows && threads == strip && threads == 4 * unit && chunks == pieces);
 
-    // Four bytes a word. A byte without its sign is exponent * step + mantissa, so that powers of two are added in steps.
+    // Four bytes a word. A byte without its sign is exponent * step + mantissa, so that powers of two are added in
+    // steps.
     static constexpr u32 each = 0x01010101u, signs = 0x80u * each;
     static constexpr u32 step = 1u << Codec::mantissa_bits;
     static constexpr int powers = 128 / static_cast<int>(step);  // that fit beside a sign
@@ -56,12 +57,14 @@ struct ColumnsFromRowsKernel {
     };
     struct Shared {
         Vec16 rows[tile_rows * chunks];
-        // Of rows and columns, counted from one power on, in steps. A column's is odd where it is none of those there are.
+        // Of rows and columns, counted from one power on, in steps. A column's is odd where it is none of those there
+        // are.
         alignas(16) u8 power[tile_rows];
         alignas(16) u8 column_power[strip];
-        alignas(16) u8 moves[tile_rows];  // which bits of a row are moved: all but the sign; none, where all of it is zero
-        u8 largest[pieces];               // power of 16 rows
-        alignas(16) u32 likely[4];        // the least power of a unit's columns, or 0
+        alignas(
+            16) u8 moves[tile_rows];  // which bits of a row are moved: all but the sign; none, where all of it is zero
+        u8 largest[pieces];           // power of 16 rows
+        alignas(16) u32 likely[4];    // the least power of a unit's columns, or 0
         float scale[strip];
         u16 listed[8 * threads];  // see list
         u32 listed_count;
@@ -78,8 +81,7 @@ struct ColumnsFromRowsKernel {
         if (t.thread() == 0) t.store_shared(&s.listed_count, 0u);
         t.await_earlier();
         t.barrier();
-        if (t.load_shared(&s.tile.group) >= 0)
-            cast_tile(t, p, s, static_cast<i32>(t.block() % p.strips) * strip);
+        if (t.load_shared(&s.tile.group) >= 0) cast_tile(t, p, s, static_cast<i32>(t.block() % p.strips) * strip);
     }
 
 private:
@@ -110,7 +112,9 @@ private:
 
     // Which 16 rows a thread casts, and of which four columns, first those of half 0 and then of half 1.
     OCTET_GPU static int piece_of(int thread) { return thread % 8; }
-    OCTET_GPU static int column_of(int thread, int half) { return thread / unit * 32 + half * 16 + thread % unit / 8 * 4; }
+    OCTET_GPU static int column_of(int thread, int half) {
+        return thread / unit * 32 + half * 16 + thread % unit / 8 * 4;
+    }
 
     template <class Thread>
     OCTET_GPU static void cast_tile(Thread& t, const Params& p, Shared& s, i32 column0) {
@@ -129,7 +133,8 @@ private:
         for (int half = 0; half < 2; ++half) {
             const int column = column_of(t.thread(), half);
             if (inside && column0 + column < p.columns)
-                cast(t, p, s, half, p.data + t.load_shared(&s.tile.data) + (column0 + column) * p.data_stride[1] + first);
+                cast(t, p, s, half,
+                     p.data + t.load_shared(&s.tile.data) + (column0 + column) * p.data_stride[1] + first);
         }
         t.barrier();
         cast_listed(t, p, s, column0);
@@ -173,15 +178,15 @@ private:
         return power;
     }
 
-    // A power that most columns are near. Of the least powers of a unit's columns each the second highest: a column that
-    // stands out moves one of the four.
+    // A power that most columns are near. Of the least powers of a unit's columns each the second highest: a column
+    // that stands out moves one of the four.
     template <class Thread>
     OCTET_GPU static int common_power(Thread& t, Shared& s) {
         const Vec16 of = t.load_shared(reinterpret_cast<const Vec16*>(s.likely));
         const auto smaller = [](u32 a, u32 b) { return a < b ? a : b; };
         const u32 high0 = larger(of.word[0], of.word[1]), high1 = larger(of.word[2], of.word[3]);
-        const u32 second = larger(smaller(high0, high1),
-                                  larger(smaller(of.word[0], of.word[1]), smaller(of.word[2], of.word[3])));
+        const u32 second =
+            larger(smaller(high0, high1), larger(smaller(of.word[0], of.word[1]), smaller(of.word[2], of.word[3])));
         return static_cast<int>(second ? second : larger(high0, high1));
     }
 
@@ -229,7 +234,8 @@ private:
         u32 row[4];
         OCTET_UNROLL
         for (int i = 0; i < 4; ++i)
-            row[i] = t.load_shared(&s.rows[(16 * piece + 4 * fourth + i) * chunks + (column / 16 ^ piece)].word[column % 16 / 4]);
+            row[i] = t.load_shared(
+                &s.rows[(16 * piece + 4 * fourth + i) * chunks + (column / 16 ^ piece)].word[column % 16 / 4]);
         const u32 low01 = t.permute_bytes(row[0], row[1], 0x5140u), low23 = t.permute_bytes(row[2], row[3], 0x5140u);
         const u32 high01 = t.permute_bytes(row[0], row[1], 0x7362u), high23 = t.permute_bytes(row[2], row[3], 0x7362u);
         q[0] = t.permute_bytes(low01, low23, 0x5410u);
@@ -292,17 +298,20 @@ private:
             read(t, s, t.thread(), half, w, q);
             OCTET_UNROLL
             for (int c = 0; c < 4; ++c) {
-                const u32 power = column_power(t, of.column_powers, c), row_power = of.row_power.word[w] & ~signs;
+                const u32 power = column_power(t, of.column_powers, c), row_power = of.row_power.word[w];
                 const u32 moved = (q[c] | signs) - row_power + power;
-                const u32 other = (row_power ^ power) + (0x80u - step) * each;
-                same &= ~other | (((q[c] | signs) - (step + 1) * each) & moved & ((moved & ~signs) + (0x80u - step) * each));
+                const u32 other = ((row_power ^ power) & ~signs) + (0x80u - step) * each;
+                const u32 above = (q[c] | signs) - (step + 1) * each;
+                same &= ~other | (above & moved & ((moved & ~signs) + (0x80u - step) * each));
             }
             const i32 left = t.load_shared(&s.tile.rows) - 16 * piece_of(t.thread()) - 4 * w;
             const u32 bad = (~(good[w] | same) & signs & first_bytes(left)) >> 7;
             if (bad == 0) continue;
             const u32 rows = (bad | bad >> 7 | bad >> 14 | bad >> 21) & 15u;
-            t.store_shared(&s.listed[t.atomic_add_shared(&s.listed_count, 1u)],
-                           ((static_cast<u32>(half) * threads + static_cast<u32>(t.thread())) * 4 + static_cast<u32>(w)) * 16 + rows);
+            t.store_shared(
+                &s.listed[t.atomic_add_shared(&s.listed_count, 1u)],
+                ((static_cast<u32>(half) * threads + static_cast<u32>(t.thread())) * 4 + static_cast<u32>(w)) * 16 +
+                    rows);
         }
     }
 

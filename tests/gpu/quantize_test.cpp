@@ -520,6 +520,45 @@ TEST_P(GpuColumnsFromRows, EqualTheReference) {
 INSTANTIATE_TEST_SUITE_P(All, GpuColumnsFromRows,
                          testing::Combine(testing::Values(16, 32, 64, 80, 496, 1568, 5120), testing::Values(32, 64)));
 
+// Rows that say nothing of x, beside ones that nearly say enough: bytes of one word must not reach into each other.
+TEST(GpuColumnsFromRows, RowsWithNanBesideOthers) {
+    for (const Format format : {Format::e4m3, Format::e5m2, Format::e4m3fnuz}) {
+        Case c(5, 32, Scaling::rowwise);
+        c.options.format = format;
+#if defined(OCTET_ONE_FORMAT)
+        c.options.format = Format::e4m3;
+#endif
+        c.options.scale_rounding = ScaleRounding::power_of_two;
+        c.m = 1024;
+        c.k = 128;
+        c.gap = 0;
+        c.alignment = 16;
+        c.ends = {500, 1024};
+        QuantizerTuning tuning = without_strips();
+        tuning.from_rows = 1;
+        c.runner = EmulatorRunner(32, 3, tuning);
+        Strided x(Format::bf16, {c.m, c.k}, 0);
+        std::normal_distribution<float> normal;
+        for (std::int64_t i = 0; i < c.m * c.k; ++i) {
+            const std::int64_t row = i / c.k, column = i % c.k;
+            const bool small = row % 4 == 1, nan = row % 4 == 0 && column == 77;
+            const int power = static_cast<int>(column % 3) - (small ? 4 + static_cast<int>(row % 5) : 0);
+            x.storage.as<std::uint16_t>()[i] = BF16::encode(nan ? NAN : std::ldexp(normal(c.random), power));
+        }
+        Operand expected_rows = c.rows_operand(), given_rows = c.rows_operand();
+        Operand expected = c.tokens_operand(c.k), given = c.tokens_operand(c.k);
+        reference::quantize_pair(x.view(), c.groups(), c.alignment, c.options, expected_rows.view(), expected.view(),
+                                 by_reference);
+        c.with_codec([&](auto codec) {
+            quantize_pair<decltype(codec)>(c.runner, x.view(), c.groups(), c.alignment, c.options, given_rows.view(),
+                                           given.view());
+            EXPECT_TRUE(c.runner.template launched_last<ColumnsFromRowsKernel<decltype(codec)>>());
+        });
+        expect_same("rows", expected_rows, given_rows);
+        expect_same("columns", expected, given);
+    }
+}
+
 // That columns come out of quantized rows where they can, and only there.
 TEST(GpuColumnsFromRows, AreTakenWhereTheyCan) {
     struct Kind {
@@ -549,16 +588,16 @@ TEST(GpuColumnsFromRows, AreTakenWhereTheyCan) {
         c.runner.run_later();
         return c.runner.launched_last<ColumnsFromRowsKernel<E4M3>>();
     };
-    EXPECT_TRUE(taken({}));                                    // 4 KiB a group
-    EXPECT_TRUE(taken({.columns = 80, .gap = 16}));            // a strip and a part of one
-    EXPECT_FALSE(taken({.least = 5}));                         // fewer than are asked
-    EXPECT_FALSE(taken({.least = 0}));                         // never
-    EXPECT_FALSE(taken({.columns = 72}));                      // no whole sixteens
-    EXPECT_FALSE(taken({.gap = 8}));                           // rows that do not start on 16
-    EXPECT_FALSE(taken({.alignment = 1}));                     // nor groups
-    EXPECT_FALSE(taken({.input = Format::f32}));               // more bits than two casts share
-    EXPECT_FALSE(taken({.rounding = ScaleRounding::exact}));   // scales that do more than shift
-    EXPECT_FALSE(taken({.later = true}));                      // beside a product a block should be smaller
+    EXPECT_TRUE(taken({}));                                   // 4 KiB a group
+    EXPECT_TRUE(taken({.columns = 80, .gap = 16}));           // a strip and a part of one
+    EXPECT_FALSE(taken({.least = 5}));                        // fewer than are asked
+    EXPECT_FALSE(taken({.least = 0}));                        // never
+    EXPECT_FALSE(taken({.columns = 72}));                     // no whole sixteens
+    EXPECT_FALSE(taken({.gap = 8}));                          // rows that do not start on 16
+    EXPECT_FALSE(taken({.alignment = 1}));                    // nor groups
+    EXPECT_FALSE(taken({.input = Format::f32}));              // more bits than two casts share
+    EXPECT_FALSE(taken({.rounding = ScaleRounding::exact}));  // scales that do more than shift
+    EXPECT_FALSE(taken({.later = true}));                     // beside a product a block should be smaller
 }
 
 // Where no maxima are kept the two visits are two calls like any others.
