@@ -331,7 +331,7 @@ int check_long_groups(const std::vector<i64>& lengths) {
 
 int check(double seconds) {
     std::mutex mutex;
-    int failures = check_long_groups({104, 248, 504, 509, 1016, 2040, 2045, 4096, 8000, 12304, 16400, 40000}) +
+    int failures = check_long_groups({104, 248, 504, 509, 1016, 2040, 2045, 4096, 8000, 12304, 16400, 32768, 40000}) +
                    check_small_tensors() + check_columns_from_rows({1, 100, 129, 1000, 5000}),
         cases = 0;
     const auto start = std::chrono::steady_clock::now();
@@ -364,7 +364,7 @@ int check(double seconds) {
 
 // Few launches of every kernel, for compute-sanitizer.
 int small() {
-    int failures = check_long_groups({504, 2040, 4096, 8000, 16400}) + check_small_tensors() +
+    int failures = check_long_groups({504, 2040, 4096, 8000, 16400, 32768}) + check_small_tensors() +
                    check_columns_from_rows({129, 1000});
     for (const std::string& name : tool::op_names())
         for (std::uint64_t seed = 1; seed <= 6; ++seed) {

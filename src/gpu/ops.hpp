@@ -588,20 +588,18 @@ inline TileParams of_tokens(const ConstTensorView& x, const Groups& groups, i64 
     return p;
 }
 
-// Whether rows of a tensor already transposed are taken whole, two a block: where groups are short, as far as the host
-// can know, and a row is much, and fits.
-template <class Codec>
+// Whether rows of a tensor already transposed are taken whole, two a block or one: where groups are short, as far as
+// the host can know, and a row is much, and fits.
+template <class Kernel>
 bool in_whole_rows(const QuantizerTuning& tuning, Format input, const TransposedParams& p) {
-    using Kernel = WholeRowsKernel<Codec>;
     return input == Format::bf16 && p.aligned && p.rows % 8 == 0 && starts_on(p.data, 16) && p.data_stride % 16 == 0 &&
            p.tiling.alignment % 16 == 0 && p.tiling.alignment <= Kernel::most_alignment &&
            p.groups <= Kernel::most_groups && p.rows <= Kernel::most_tokens && tuning.whole_rows > 0 &&
            p.rows >= tuning.whole_rows && p.rows <= p.groups * tuning.short_groups && p.features > 0;
 }
 
-template <class Codec, class Runner>
+template <class Kernel, class Runner>
 void whole_rows(Runner& runner, const TransposedParams& p) {
-    using Kernel = WholeRowsKernel<Codec>;
     runner.template resident<Kernel>();  // which asks for its shared memory
     runner.template launch<Kernel>(ceil_div(p.features, i64{Kernel::block_rows}), p);
 }
@@ -696,8 +694,14 @@ void quantize_transposed(Runner& runner, ConstTensorView x, Groups groups, i64 a
     // A plan is a launch more. Without one every block looks for its group, which is for few blocks.
     const bool alone = options.scaling == Scaling::rowwise && p.rows <= runner.tuning().strip_tokens;
     detail::check_sizes(p);
-    if (!alone && options.scaling == Scaling::rowwise && detail::in_whole_rows<Codec>(runner.tuning(), x.format, p))
-        return detail::whole_rows<Codec>(runner, p);
+    const auto taken_whole = [&]<class Kernel>(detail::Type<Kernel>) {
+        const bool taken = !alone && options.scaling == Scaling::rowwise &&
+                           detail::in_whole_rows<Kernel>(runner.tuning(), x.format, p);
+        if (taken) detail::whole_rows<Kernel>(runner, p);
+        return taken;
+    };
+    if (taken_whole(detail::Type<WholeRowsKernel<Codec, 2>>{})) return;
+    if (taken_whole(detail::Type<WholeRowsKernel<Codec, 1>>{})) return;
     if (!alone) p.plan = detail::plan_ranges(runner, groups, p.rows, alignment);
     detail::with_input(x.format, [&](auto in) {
         using In = typename decltype(in)::type;

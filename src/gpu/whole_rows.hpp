@@ -1,29 +1,30 @@
 // Quantizes tokens that are contiguous already, x[N, M] -> data[N, P], with one scale a group and row, where groups are
 // short and rows fit shared memory.
 //
-// Bytes: x once, data once. Bound by memory. A block takes two rows, whose scales are neighbours, and sends for them
-// before anything is known of the groups: these are looked up while rows come, so that there is no plan. Half of its
-// threads take either row: teams of eight a group each; a long one, if there is any, all of them together.
+// Bytes: x once, data once. Bound by memory. A block takes two rows, whose scales are neighbours, or one that is as
+// long as two, and sends for them before anything is known of the groups: these are looked up while rows come, so that
+// there is no plan. Half of its threads take either row: teams of eight a group each; a long one, if there is any, all
+// of them together.
 #pragma once
 
 #include "gpu/transposed.hpp"
 
 namespace octet::gpu {
 
-template <class Codec_>
+template <class Codec_, int block_rows_>
 struct WholeRowsKernel {
     using In = Bf16In;
     using Codec = Codec_;
     using Params = TransposedParams;
-    static constexpr int block_rows = 2;
-    static constexpr int mates = 256;  // threads of a row
-    static constexpr int threads = block_rows * mates;
+    static constexpr int block_rows = block_rows_;
+    static_assert(block_rows == 1 || block_rows == 2);
+    static constexpr int threads = 512, mates = threads / block_rows;  // of a row
     static constexpr int blocks_per_core = 3;
     static constexpr int units = threads / unit, mate_units = mates / unit;
     static constexpr int team = 8;
-    static constexpr int most_eights = 2112;             // of a row
-    static constexpr i64 most_tokens = most_eights * 8;  // likewise
-    static constexpr i64 most_groups = 256, most_alignment = 512;
+    static constexpr int most_eights = 4224 / block_rows;  // of a row
+    static constexpr i64 most_tokens = most_eights * 8;    // likewise
+    static constexpr i64 most_groups = 128 * block_rows, most_alignment = 512;
     static constexpr i32 most_rows = 1024;  // of a group that is not long
 
     struct Range {  // of a group's tokens, in x and in the data
@@ -94,9 +95,9 @@ private:
 
     // What a group adds to the sum of those before it: tokens with padding, whether it is long, and whether its
     // offsets are out of order.
-    static constexpr u32 one_long = 1u << 18, one_odd = 1u << 23;
+    static constexpr u32 one_long = 1u << 18, one_odd = 1u << (25 - block_rows);
     static_assert(most_tokens + most_groups * most_alignment < one_long);
-    static_assert(most_tokens / most_rows * one_long < one_odd && most_groups <= (1 << 8));
+    static_assert(most_tokens / most_rows * one_long < one_odd && most_groups * one_odd <= i64{1} << 31);
     OCTET_GPU static u32 share_of(const Params& p, i32 rows) {
         return static_cast<u32>(p.tiling.padded(rows, true)) + (rows > most_rows ? one_long : 0u);
     }

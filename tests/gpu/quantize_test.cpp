@@ -335,11 +335,23 @@ TEST(GpuWholeRows, EqualTheReference) {
     check(400, {8, 8, 200, 272, 384});
     check(400, {3, 3, 200, 271, 399});
     check(4096, {16, 1040, 1040, 2072, 2080, 3600, 4090});
-    check(WholeRowsKernel<E4M3>::most_tokens, {5, 1040, 16500});
-    check(WholeRowsKernel<E4M3>::most_tokens, {16000, WholeRowsKernel<E4M3>::most_tokens});
+    using Two = WholeRowsKernel<E4M3, 2>;
+    using One = WholeRowsKernel<E4M3, 1>;
+    check(Two::most_tokens, {5, 1040, 16500});
+    check(Two::most_tokens, {16000, Two::most_tokens});
+    check(Two::most_tokens + 8, {5, 1040, 16500});
+    check(One::most_tokens, {30000, One::most_tokens - 3});
     std::vector<std::int32_t> many;
-    for (std::int32_t g = 0; g < WholeRowsKernel<E4M3>::most_groups; ++g) many.push_back(g * 7 + g % 3);
+    for (std::int32_t g = 0; g < Two::most_groups; ++g) many.push_back(g * 7 + g % 3);
     check(2048, many);
+    many.resize(One::most_groups);
+    for (std::int32_t& end : many) end *= 32;  // and some long ones
+    many[3] = 5000;
+    std::sort(many.begin(), many.end());
+    check(One::most_tokens, many);
+    many.assign(One::most_groups, 7);  // out of order from the first on
+    many[0] = static_cast<std::int32_t>(One::most_tokens);
+    check(One::most_tokens, many);
 }
 
 // Whether the last launch took columns whole, and rows with them.
