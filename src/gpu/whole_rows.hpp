@@ -203,7 +203,7 @@ private:
         Magnitudes<In> m{};
         i32 left = range.rows - first;
         if (in_eights(range)) {
-            const Vec16* from = &s.x[row_of(t)][(range.begin + static_cast<u32>(first)) / 8];
+            const Vec16* from = &s.x[row_of(t)][left > 0 ? (range.begin + static_cast<u32>(first)) / 8 : 0];
             OCTET_ROLLED
             for (; left > 0; left -= apart, from += apart / 8) fold(t, m, magnitudes_of(eight_at(t, from)));
         } else {
@@ -222,7 +222,7 @@ private:
         i32 left = range.rows - first, room = range.padded_rows - first;
         u8* to = data + range.padded_begin + first;
         if (in_eights(range)) {
-            const Vec16* from = &s.x[row_of(t)][(range.begin + static_cast<u32>(first)) / 8];
+            const Vec16* from = &s.x[row_of(t)][left > 0 ? (range.begin + static_cast<u32>(first)) / 8 : 0];
             OCTET_ROLLED
             for (; left > 0; left -= apart, room -= apart, from += apart / 8, to += apart) {
                 const Vec8 a = encode_eight<Codec>(t, eight_at(t, from), scale);

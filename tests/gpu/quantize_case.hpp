@@ -90,7 +90,8 @@ inline Strided random_input(Random& random, Format format, std::initializer_list
     const bool uneven = below(random, 2) == 0;
     const std::vector<float> of_row = magnitudes(random, uneven), of_column = magnitudes(random, uneven);
     const std::int64_t row_step =
-        x.extents.rank > 1 ? x.extents.strides[static_cast<std::size_t>(x.extents.rank - 2)] : 1;
+        x.extents.rank > 1 ? std::max<std::int64_t>(1, x.extents.strides[static_cast<std::size_t>(x.extents.rank - 2)])
+                           : 1;
     for (std::int64_t i = 0; i < x.storage.elements(); ++i) {
         const auto row = static_cast<std::size_t>(i / row_step), column = static_cast<std::size_t>(i % row_step);
         const float value = value_of(random, below(random, 60) == 0 ? static_cast<int>(below(random, 7)) : kind) *
