@@ -45,8 +45,8 @@ struct ColumnsFromRowsKernel {
     static constexpr int powers = 128 / static_cast<int>(step);  // that fit beside a sign
     static constexpr u8 unknown = 0x80;                          // a row's power that is none of them
 
-    // Groups begin where lines of data do, or each has a tile more: rows before its first one, up to a line.
-    OCTET_GPU static u32 in_lines(const Params& p) { return !p.apart && p.tiling.alignment % 128 != 0; }
+    // Tiles begin where lines of data do. Where groups do not, each has a tile more, for the rows up to the first line.
+    OCTET_GPU static u32 tiles_more(const Params& p) { return !p.apart && p.tiling.alignment % 128 != 0; }
 
     struct Tile {
         i64 row, data;     // its first row, counted over all groups, and where that goes
@@ -61,10 +61,10 @@ struct ColumnsFromRowsKernel {
         // are.
         alignas(16) u8 power[tile_rows];
         alignas(16) u8 column_power[strip];
-        alignas(
-            16) u8 moves[tile_rows];  // which bits of a row are moved: all but the sign; none, where all of it is zero
-        u8 largest[pieces];           // power of 16 rows
-        alignas(16) u32 likely[4];    // the least power of a unit's columns, or 0
+        // Which bits of a row are moved: all but the sign; none, where all of it is zero.
+        alignas(16) u8 moves[tile_rows];
+        u8 largest[pieces];         // power of 16 rows
+        alignas(16) u32 likely[4];  // the least power of a unit's columns, or 0
         float scale[strip];
         u16 listed[8 * threads];  // see list
         u32 listed_count;
@@ -74,9 +74,10 @@ struct ColumnsFromRowsKernel {
     template <class Thread>
     OCTET_GPU static void run(Thread& t, const Params& p, Shared& s) {
         // The last rows first: they may still be in the cache.
-        const i64 tiles = t.load(&p.spans[p.groups].first_item) + p.groups * in_lines(p);
+        const i64 tiles = t.load(&p.spans[p.groups].first_item) + p.groups * tiles_more(p);
         const i64 index = tiles - 1 - t.block() / p.strips;
-        if (index < 0) return;  // the launch has a bound of them
+        // The launch has a bound of them. Every group has one, so that not all blocks end without having waited.
+        if (index < 0) return;
         find_tile(t, p, s, static_cast<u32>(index));
         if (t.thread() == 0) t.store_shared(&s.listed_count, 0u);
         t.await_earlier();
@@ -88,7 +89,7 @@ private:
     // The thread of the group whose tile it is writes it down.
     template <class Thread>
     OCTET_GPU static void find_tile(Thread& t, const Params& p, Shared& s, u32 index) {
-        const u32 more = in_lines(p);
+        const u32 more = tiles_more(p);
         for (i64 g = t.thread(); g < p.groups; g += threads) {
             const Vec16 span = t.load16(p.spans + g);
             const u32 next = t.load(&p.spans[g + 1].first_item);
