@@ -26,6 +26,7 @@ int main(int argc, char** argv) try {
         };
         if (key("rows_vectors")) tuning.rows_vectors = value;
         if (key("fused_tiles")) tuning.fused_tiles = value;
+        if (key("tall_tiles")) tuning.tall_tiles = value;
         if (key("short_groups")) tuning.short_groups = value;
         if (key("tile_blocks")) tuning.tile_blocks = value;
         if (key("strip_rows")) tuning.strip_rows = value;

@@ -237,10 +237,12 @@ void launch_tiles(Runner& runner, TileParams p) {
     p.reuse = reuse_beside(p.rows * p.columns_in_all);
     Tiling& tiling = p.tiling;
     tiling.tiles = 1;
+    tiling.doublings = Kernel::doublings;
     tiling.rest = Kernel::has_rows && p.ends;
     // No more blocks than there can be items.
-    const i64 row_tiles = p.ends ? ceil_div(padded_bound(p.rows, p.groups, tiling.alignment), tile_rows) + p.groups + 1
-                                 : p.groups * std::max<i64>(1, ceil_div(p.uniform_rows, tile_rows));
+    const i64 row_tiles =
+        p.ends ? ceil_div(padded_bound(p.rows, p.groups, tiling.alignment), Kernel::tile_rows) + p.groups + 1
+               : p.groups * std::max<i64>(1, ceil_div(p.uniform_rows, Kernel::tile_rows));
     const i64 blocks = std::clamp<i64>(2 * row_tiles * tiling.column_tiles, 1, runner.template resident<Kernel>());
     if constexpr (Kernel::exchanges) {
         tiling.exchange = tiling.empty_groups = 1;
@@ -413,6 +415,18 @@ void one_visit(Runner& runner, TileParams p) {
         second_half<Codec>(runner, p);
 }
 
+// Columns alone. Of long groups in tiles twice as tall, which hand in half as many maxima; there is no room for such of
+// f32.
+template <class In, class Codec, class Runner>
+void slabs(Runner& runner, const TileParams& p) {
+    if constexpr (In::words == 4) {
+        const i64 least = runner.tuning().tall_tiles;
+        if (least > 0 && p.rows >= p.groups * least)
+            return launch_tiles<TilesKernel<In, Codec, TileScales::slab, false, 1>>(runner, p);
+    }
+    launch_tiles<TilesKernel<In, Codec, TileScales::slab, false>>(runner, p);
+}
+
 template <class Codec, class Runner>
 void tiles(Runner& runner, Format input, TileParams& p, TileScales scales, bool with_rows) {
     if (scales == TileScales::slab && with_rows && in_two_halves<Codec>(runner, input, p))
@@ -428,7 +442,7 @@ void tiles(Runner& runner, Format input, TileParams& p, TileScales scales, bool 
                 if (with_rows)
                     launch_tiles<TilesKernel<In, Codec, TileScales::slab, true>>(runner, p);
                 else
-                    launch_tiles<TilesKernel<In, Codec, TileScales::slab, false>>(runner, p);
+                    slabs<In, Codec>(runner, p);
                 break;
             case TileScales::run128:
                 if (with_rows)

@@ -50,8 +50,12 @@ struct Tiling {
     i32 empty_groups;  // 1: a group without rows has an item too, for its scales
     i32 rest;          // 1: rows past the last group make items too
     i32 least_rows;    // groups with fewer rows make no items
-    i32 doublings;     // an item is so many times twice as tall as a tile
+    i32 doublings;     // an item has tile_rows rows, so many times doubled
 
+    OCTET_GPU i32 item_rows() const { return tile_rows << doublings; }
+    OCTET_GPU u32 items_down(i32 rows) const {
+        return (static_cast<u32>(rows) + static_cast<u32>(item_rows()) - 1) / tile_rows >> doublings;
+    }
     // owned: they are a group's, and not those past the last one.
     OCTET_GPU i32 padded(i32 rows, bool owned) const {
         if (!owned) return 0;
@@ -62,7 +66,7 @@ struct Tiling {
     OCTET_GPU u32 row_tiles(i32 rows, bool owned) const {  // padding included
         if (!tiles || (!owned && !rest) || (owned && rows < least_rows)) return 0;
         const i32 with_padding = padded(rows, owned), reach = with_padding > rows ? with_padding : rows;
-        const u32 down = (static_cast<u32>(reach + (tile_rows << doublings)) - 1) / tile_rows >> doublings;
+        const u32 down = items_down(reach);
         return owned && empty_groups && down == 0 ? 1 : down;
     }
     // Tiles are numbered slab by slab, where slabs alone share maxima, else row by row: so many without a break.

@@ -1,5 +1,5 @@
-// One tile of x, 128 rows of 64 or 128 columns, in a slot of shared memory: read, its maxima and scales found, cast
-// along its columns (transposed), along its rows, or both. tiles.hpp goes through them.
+// One tile of x, 128 rows of 64 or 128 columns or 256 of 64, in a slot of shared memory: read, its maxima and scales
+// found, cast along its columns (transposed), along its rows, or both. tiles.hpp goes through them.
 //
 // A thread holds 8 columns of 4 consecutive rows, twice: converting four rows of a column gives a word that is already
 // transposed, and the tile's own slot brings such words of one column together, 16 rows to a store. Word w of column c
@@ -20,7 +20,7 @@ enum class TileScales {
     square,  // 128 x 128, the same for both orientations
 };
 
-template <class In_, class Codec_, TileScales scales, bool with_rows>
+template <class In_, class Codec_, TileScales scales, bool with_rows, int doublings_>
 struct TileCast {
     using In = In_;
     using Codec = Codec_;
@@ -33,13 +33,16 @@ struct TileCast {
     static constexpr int tile_columns = exchanges && !with_rows ? 64 : 128;
     // With rows more is written than the cache holds, mostly, and there are no registers to spare.
     static constexpr bool chooses_reuse = exchanges && !with_rows;
-    static constexpr int threads = 2 * tile_columns;
+    static constexpr int doublings = doublings_;
+    static constexpr int tile_rows = gpu::tile_rows << doublings;
+    static constexpr int threads = tile_rows * tile_columns / 64;
     static constexpr int across = tile_columns / 8;  // threads of a unit beside each other
     static constexpr int quads = unit / across;      // and above each other, four rows each
     static constexpr int blocks_per_core = (In::words == 4 ? 2 : 1) * (256 / threads);
     static constexpr int units = threads / unit;
     static constexpr int vectors = tile_rows * tile_columns / 8 / threads;  // eights a thread
     static constexpr int unit_rows = quads * vectors;
+    static constexpr int column_pieces = tile_rows / 16;  // 16 bytes of a column each, transposed
     static constexpr int slots = 3;
     // Tiles that exchange maxima are transposed in memory of their own, a half of each eight columns at a time: the
     // slot of the one that is cast is wanted for another.
@@ -54,7 +57,7 @@ struct TileCast {
     struct Shared {
         // Each thread's eights of a tile; then its transposed bytes, where tiles exchange nothing.
         Vec16 slot[slots][static_cast<u32>(vectors * In::pieces)][static_cast<u32>(threads)];
-        Vec16 stage[static_cast<u32>(exchanges ? tile_columns * staged / 8 : 1)][8];
+        Vec16 stage[static_cast<u32>(exchanges ? tile_columns * staged / 8 : 1)][static_cast<u32>(column_pieces)];
         typename In::Element column_peak[static_cast<u32>(units)][static_cast<u32>(tile_columns)];  // of a unit's rows
         alignas(16) u32 row_peak[static_cast<u32>(row_scales ? tile_rows : 4)];
         alignas(16) float row_scale[static_cast<u32>(row_scales ? tile_rows : 4)];
@@ -333,12 +336,12 @@ protected:
         store_eight(t, to, v, count);
     }
 
-    // Where a tile's columns are transposed: [columns][128 rows]
-    OCTET_GPU static Vec16 (*stage_of(Shared& s, u32 k))[8] {
+    // Where a tile's columns are transposed: [columns][tile_rows bytes]
+    OCTET_GPU static Vec16 (*stage_of(Shared& s, u32 k))[static_cast<u32>(column_pieces)] {
         if constexpr (exchanges)
             return s.stage;
         else
-            return reinterpret_cast<Vec16(*)[8]>(&s.slot[k % slots][0][0]);
+            return reinterpret_cast<Vec16(*)[static_cast<u32>(column_pieces)]>(&s.slot[k % slots][0][0]);
     }
 
     // A thread's transposed words: of each of its columns, those of its 2 x 4 rows.
@@ -372,12 +375,12 @@ protected:
     OCTET_GPU static void stage_columns(Thread& t, Shared& s, u32 k, TileState state, const u32 (&words)[8][2]) {
         if (!state.has_columns()) return;
         const Place me = place_of(t);
-        u32* to = &stage_of(s, k)[me.column / 8 * staged][0].word[0];  // [columns][32 words of 4 rows]
+        u32* to = &stage_of(s, k)[me.column / 8 * staged][0].word[0];  // [columns][words of 4 rows]
         OCTET_UNROLL
         for (int i = 0; i < staged; ++i) {
             OCTET_UNROLL
             for (int half = 0; half < 2; ++half)
-                t.store_shared(to + i * 32 + ((me.row / 4 + quads * half) ^ turned(me.column / 8)),
+                t.store_shared(to + i * (tile_rows / 4) + ((me.row / 4 + quads * half) ^ turned(me.column / 8)),
                                words[first + i][half]);
         }
     }
@@ -385,9 +388,11 @@ protected:
     template <int first, class Thread>
     OCTET_GPU static void store_columns(Thread& t, Shared& s, u32 k, TileState state) {
         if (!state.has_columns()) return;
-        constexpr int step = threads / 8, times = tile_columns * staged / 8 / step, apart = step / staged * 8;
-        const int piece = t.thread() % 8, place = t.thread() / 8, column = place / staged * 8 + first + place % staged;
-        const Vec16(*transposed)[8] = stage_of(s, k);
+        constexpr int step = threads / column_pieces, times = tile_columns * staged / 8 / step,
+                      apart = step / staged * 8;
+        const int piece = t.thread() % column_pieces, place = t.thread() / column_pieces,
+                  column = place / staged * 8 + first + place % staged;
+        const Vec16(*transposed)[static_cast<u32>(column_pieces)] = stage_of(s, k);
         const i64 stride = t.load_shared(&nth(s, k).column_stride);
         u8* to = t.load_shared(&nth(s, k).column_data) + column * stride + 16 * piece;
         const auto transposed_of = [&](int i) {

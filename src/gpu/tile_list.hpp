@@ -111,11 +111,11 @@ OCTET_GPU Tile describe(const TileParams& p, u32 group, const Span& span, u32 lo
     at.operand = column_tile >= p.operand[0].column_tiles;
     const TileOperand& o = p.operand[at.operand];
     at.group = group;
-    at.row0 = static_cast<i32>(row_tile) * tile_rows;
+    at.row0 = static_cast<i32>(row_tile) * p.tiling.item_rows();
     at.column0 = static_cast<i32>(column_tile - (at.operand ? p.operand[0].column_tiles : 0)) * p.tiling.tile_columns;
     at.row = (p.ends ? static_cast<i64>(span.position) : 0) + at.row0;
     at.padded_row = (p.ends ? static_cast<i64>(span.padded_begin) : 0) + at.row0;
-    at.rows = at_most(tile_rows, span.rows - at.row0);
+    at.rows = at_most(p.tiling.item_rows(), span.rows - at.row0);
     at.columns = at_most(p.tiling.tile_columns, o.columns - at.column0);
     at.room = p.tiling.padded(span.rows, owned) - at.row0;
     at.x_stride = o.x_stride[1];
@@ -127,13 +127,13 @@ OCTET_GPU Tile describe(const TileParams& p, u32 group, const Span& span, u32 lo
     at.row_data = p.row_data + group * p.row_data_stride[0] + at.row * p.row_data_stride[1] + at.column0;
     const bool has_columns = o.columns_wanted && owned;
     const bool wide = at.columns % 8 == 0 && o.aligned && p.row_data_aligned && (!has_columns || o.column_data_aligned);
-    const bool whole = at.rows == tile_rows && at.columns == p.tiling.tile_columns;
+    const bool whole = at.rows == p.tiling.item_rows() && at.columns == p.tiling.tile_columns;
     const Pieces pieces = !wide ? Pieces::elements : whole ? Pieces::whole : Pieces::wide;
     const bool hands_in = exchanges && at.rows > 0 && visit != Visit::second;
     if (exchanges) {
         if (at.rows <= 0 && visit != Visit::first) visit = Visit::only;  // padding alone
         if (owned) {
-            at.above = static_cast<u32>((span.rows + tile_rows - 1) / tile_rows);
+            at.above = p.tiling.items_down(span.rows);
             at.column_amax =
                 p.plan.column_amax + group * p.columns_in_all + (at.operand ? p.operand[0].columns : 0) + at.column0;
             at.column_counter = p.plan.arrived + (group * across + column_tile) * counter_words;

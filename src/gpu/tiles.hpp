@@ -1,4 +1,5 @@
-// Quantizes tiles of x, 128 rows of 64 or 128 columns, along their columns (transposed), along their rows, or both.
+// Quantizes tiles of x, 128 rows of 64 or 128 columns or 256 of 64, along their columns (transposed), along their rows,
+// or both.
 //
 //   tokens   x[M, K] in groups of rows     column data [K, P], row data [M, K]
 //   weights  w[E, N, K], a group an expert column data [E, K, N], row data [E, N, K]
@@ -17,9 +18,9 @@
 
 namespace octet::gpu {
 
-template <class In_, class Codec_, TileScales scales, bool with_rows>
-struct TilesKernel : TileCast<In_, Codec_, scales, with_rows> {
-    using Base = TileCast<In_, Codec_, scales, with_rows>;
+template <class In_, class Codec_, TileScales scales, bool with_rows, int doublings_ = 0>
+struct TilesKernel : TileCast<In_, Codec_, scales, with_rows, doublings_> {
+    using Base = TileCast<In_, Codec_, scales, with_rows, doublings_>;
     using Base::exchanges, Base::row_scales, Base::tile_columns, Base::threads, Base::units, Base::vectors;
     using Base::unit_rows, Base::slots, Base::few_spans, Base::batch, Base::has_rows;
     using typename Base::In, typename Base::Codec, typename Base::Params, typename Base::Shared;

@@ -9,6 +9,7 @@ struct QuantizerTuning {
     int rows_vectors = 8;      // 8-element loads a thread of the rows kernel may hold, before a team widens
     int fused_tiles = 3;       // tiles a block that share maxima and are read once, 3 at most; 0: none
     int tile_blocks = 4;       // resident blocks of a kernel a multiprocessor, where more fit
+    int tall_tiles = 6144;     // tokens a group on average, from which columns alone are taken in tall tiles; 0: never
     int short_groups = 512;    // tokens a group that are few, for the transposed kernel
     int strip_rows = 384;      // tokens a group on average, up to which its columns are taken in strips; 0: never
     int strip_tokens = 1024;   // tokens in all, up to which a call is one launch, without plan or exchange; 0: never

@@ -182,6 +182,7 @@ struct Case {
         tuning.short_groups = one_of(random, {0, 20, 512});
         tuning.strip_rows = one_of(random, {0, 384});
         tuning.strip_tokens = one_of(random, {0, 40, 1024});
+        tuning.tall_tiles = one_of(random, {0, 1, 128});
         tuning.ranked_rows = one_of(random, {0, 192});
         tuning.whole_rows = one_of(random, {0, 8});
         tuning.whole_columns = one_of(random, {0, 1024});

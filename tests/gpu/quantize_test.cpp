@@ -689,26 +689,62 @@ INSTANTIATE_TEST_SUITE_P(All, GpuSkewedGroups,
                          testing::Combine(testing::Values(Scaling::rowwise, Scaling::blockwise, Scaling::mx),
                                           testing::Values(32, 64)));
 
-// As many tiles that share maxima as fit, and one more: the last fused ones, and the first split ones.
+// As many tiles that share maxima as fit, and one more: the last fused ones, and the first split ones. Tiles of 128
+// rows, and columns alone in tiles of 256.
 TEST(GpuSlabs, FusedAndSplit) {
-    for (const std::int64_t blocks : {1, 3, 8})
-        for (const std::int64_t more : {-1, 0, 1}) {
-            Case c(7, 32, Scaling::rowwise);
-            c.k = 9;
-            c.m = 128 * (3 * blocks + more) + 50;
-            c.ends = {40, static_cast<std::int32_t>(c.m - 10), static_cast<std::int32_t>(c.m - 10)};
-            c.runner = EmulatorRunner(32, blocks, without_strips());
-            SCOPED_TRACE(testing::Message() << c.m << " rows, " << blocks << " blocks");
-            ASSERT_NO_THROW(check_columns(c));
-            ASSERT_NO_THROW(check_pair(c));
-            c.k = 300;
-            c.m = 128 * (3 * blocks + more);
-            c.ends = {1, static_cast<std::int32_t>(c.m)};
-            ASSERT_NO_THROW(check_pair(c));
-            ASSERT_NO_THROW(check_columns(c));
-            ASSERT_NO_THROW(check_weights(c));
-            if (testing::Test::HasFailure()) return;
-        }
+    for (const int tall : {0, 1})
+        for (const std::int64_t blocks : {1, 3, 8})
+            for (const std::int64_t more : {-1, 0, 1}) {
+                const std::int64_t tile = tall ? 256 : 128;
+                Case c(7, 32, Scaling::rowwise);
+                if (tall) c.input = Format::bf16;
+                c.k = 9;
+                c.m = tile * (3 * blocks + more) + 50;
+                c.ends = {40, static_cast<std::int32_t>(c.m - 10), static_cast<std::int32_t>(c.m - 10)};
+                QuantizerTuning tuning = without_strips();
+                tuning.tall_tiles = tall;
+                c.runner = EmulatorRunner(32, blocks, tuning);
+                SCOPED_TRACE(testing::Message() << c.m << " rows, " << blocks << " blocks, tall " << tall);
+                ASSERT_NO_THROW(check_columns(c));
+                if (c.input == Format::bf16)
+                    c.with_codec([&](auto codec) {
+                        using Codec = decltype(codec);
+                        EXPECT_EQ((c.runner.launched_last<TilesKernel<Bf16In, Codec, TileScales::slab, false, 1>>()),
+                                  tall == 1);
+                    });
+                ASSERT_NO_THROW(check_pair(c));
+                c.k = 300;
+                c.m = tile * (3 * blocks + more);
+                c.ends = {1, static_cast<std::int32_t>(c.m)};
+                ASSERT_NO_THROW(check_pair(c));
+                ASSERT_NO_THROW(check_columns(c));
+                ASSERT_NO_THROW(check_weights(c));
+                if (testing::Test::HasFailure()) return;
+            }
+}
+
+// That long groups' columns are taken in tall tiles, and no others.
+TEST(GpuSlabs, TallTilesOfLongGroups) {
+    const auto taken = [](std::int64_t rows, std::size_t groups, Format input, int least) {
+        Case c(3, 32, Scaling::rowwise);
+        c.options.format = Format::e4m3;
+        c.input = input;
+        c.m = rows;
+        c.k = 8;
+        c.ends.assign(groups, static_cast<std::int32_t>(rows));
+        QuantizerTuning tuning = without_strips();
+        tuning.tall_tiles = least;
+        c.runner = EmulatorRunner(32, 2, tuning);
+        Strided x(input, {rows, c.k}, 0);
+        Operand columns = c.tokens_operand(c.k);
+        quantize_columns<E4M3>(c.runner, x.view(), {}, c.groups(), c.alignment, c.options, columns.view(), {});
+        return c.runner.launched_last<TilesKernel<Bf16In, E4M3, TileScales::slab, false, 1>>();
+    };
+    EXPECT_TRUE(taken(400, 1, Format::bf16, 400));
+    EXPECT_TRUE(taken(400, 2, Format::bf16, 200));
+    EXPECT_FALSE(taken(400, 2, Format::bf16, 201));
+    EXPECT_FALSE(taken(400, 1, Format::bf16, 0));
+    EXPECT_FALSE(taken(400, 1, Format::f32, 1));  // for which there is no room
 }
 
 // Groups that a block holds, one that it just holds, and longer ones, parts of which it reads twice.

@@ -148,6 +148,7 @@ TEST(Spaces, StartFromTheKernelsDefaults) {
     const std::map<std::string, std::int64_t> defaults = {{"rows_vectors", tuning.rows_vectors},
                                                           {"fused_tiles", tuning.fused_tiles},
                                                           {"tile_blocks", tuning.tile_blocks},
+                                                          {"tall_tiles", tuning.tall_tiles},
                                                           {"swiglu_vectors", tuning.swiglu_vectors}};
     EXPECT_FALSE(spaces().empty());
     for (const Space& each : spaces()) {
