@@ -234,7 +234,8 @@ template <class Kernel, class Runner>
 void launch_tiles(Runner& runner, TileParams p) {
     count_column_tiles(p, Kernel::tile_columns);
     p.row_data_aligned = rows_in_eights(p);
-    p.reuse = reuse_beside(p.rows * p.columns_in_all);
+    // Weights both ways are faster without.
+    p.reuse = Kernel::has_rows && !p.ends ? Reuse::normal : reuse_beside(p.rows * p.columns_in_all);
     Tiling& tiling = p.tiling;
     tiling.tiles = 1;
     tiling.doublings = Kernel::doublings;

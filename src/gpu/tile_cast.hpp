@@ -31,8 +31,7 @@ struct TileCast {
     // Narrow tiles let twice as many blocks wait for each other's maxima; with rows they would be written in pieces of
     // 64 bytes, which costs more than that gives.
     static constexpr int tile_columns = exchanges && !with_rows ? 64 : 128;
-    // With rows more is written than the cache holds, mostly, and there are no registers to spare.
-    static constexpr bool chooses_reuse = exchanges && !with_rows;
+    static constexpr bool chooses_reuse = exchanges;
     static constexpr int doublings = doublings_;
     static constexpr int tile_rows = gpu::tile_rows << doublings;
     static constexpr int threads = tile_rows * tile_columns / 64;
