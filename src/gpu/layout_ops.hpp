@@ -2,10 +2,23 @@
 // (ops.hpp).
 #pragma once
 
-#include "gpu/ops.hpp"
+#include "gpu/dequantize.hpp"
+#include "gpu/layout.hpp"
+#include "gpu/row_ops.hpp"
 
 namespace octet::gpu {
 namespace detail {
+
+inline ScaleIn scale_in(const ConstQuantizedView& q, int outer, int middle, int inner) {
+    const auto writable = [](const ConstTensorView& v) {
+        return TensorView(const_cast<void*>(v.data), v.format, v.extents, v.device);
+    };
+    const ScaleOut out = scale_out({writable(q.data), writable(q.scale), writable(q.inverse)}, outer, middle, inner);
+    ScaleIn in{out.scale, out.inverse, out.mx, {}, {}};
+    std::copy_n(out.scale_stride, 3, in.scale_stride);
+    std::copy_n(out.inverse_stride, 3, in.inverse_stride);
+    return in;
+}
 
 template <class Runner>
 void dequantize(Runner& runner, Format data, Format x, const DequantizeParams& p) {

@@ -9,6 +9,7 @@
 
 #include "emulator/grid.hpp"
 #include "gpu/layout_ops.hpp"
+#include "gpu/ops.hpp"
 
 namespace octet::gpu {
 

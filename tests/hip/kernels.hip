@@ -1,6 +1,7 @@
 // Every kernel of src/gpu, as the calls of octet/quantize.hpp, tokens.hpp and activation.hpp launch them, for an AMD
 // GPU. Compiled for the device only: what is built here is not run.
 #include "gpu/layout_ops.hpp"
+#include "gpu/ops.hpp"
 #include "gpu/token_ops.hpp"
 
 namespace octet::gpu {

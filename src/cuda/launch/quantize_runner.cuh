@@ -7,6 +7,7 @@
 
 #include "cuda/device.hpp"
 #include "gpu/layout_ops.hpp"
+#include "gpu/ops.hpp"
 #include "octet/error.hpp"
 
 namespace octet::cuda {

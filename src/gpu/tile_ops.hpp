@@ -1,0 +1,260 @@
+// Part of ops.hpp: casts by tiles, in halves, and of columns out of quantized rows.
+#pragma once
+
+#include "gpu/columns_by_peaks.hpp"
+#include "gpu/columns_from_rows.hpp"
+#include "gpu/row_ops.hpp"
+#include "gpu/rows_and_peaks.hpp"
+#include "gpu/tiles.hpp"
+
+namespace octet::gpu {
+namespace detail {
+
+// ---- tiles
+
+inline bool rows_in_eights(const TileParams& p) {
+    return starts_on(p.row_data, 8) && p.row_data_stride[0] % 8 == 0 && p.row_data_stride[1] % 8 == 0;
+}
+
+inline void count_column_tiles(TileParams& p, i32 tile_columns) {
+    p.tiling.tile_columns = tile_columns;
+    p.columns_in_all = p.operand[0].columns + p.operand[1].columns;
+    p.operand[0].column_tiles = static_cast<u32>(ceil_div(p.operand[0].columns, tile_columns));
+    p.operand[1].column_tiles = static_cast<u32>(ceil_div(p.operand[1].columns, tile_columns));
+    p.tiling.column_tiles = p.operand[0].column_tiles + p.operand[1].column_tiles;
+}
+
+template <class Kernel, class Runner>
+void launch_tiles(Runner& runner, TileParams p) {
+    count_column_tiles(p, Kernel::tile_columns);
+    p.row_data_aligned = rows_in_eights(p);
+    // Weights both ways are faster without.
+    p.reuse = Kernel::has_rows && !p.ends ? Reuse::normal : reuse_beside(p.rows * p.columns_in_all);
+    Tiling& tiling = p.tiling;
+    tiling.tiles = 1;
+    tiling.doublings = Kernel::doublings;
+    tiling.rest = Kernel::has_rows && p.ends;
+    // No more blocks than there can be items.
+    const i64 row_tiles =
+        p.ends ? ceil_div(padded_bound(p.rows, p.groups, tiling.alignment), Kernel::tile_rows) + p.groups + 1
+               : p.groups * std::max<i64>(1, ceil_div(p.uniform_rows, Kernel::tile_rows));
+    const i64 blocks = std::clamp<i64>(2 * row_tiles * tiling.column_tiles, 1, runner.template resident<Kernel>());
+    if constexpr (Kernel::exchanges) {
+        tiling.exchange = tiling.empty_groups = 1;
+        tiling.row_scales = Kernel::has_rows;
+        tiling.fused_tiles = static_cast<u32>(std::min<i64>(Kernel::slots, runner.tuning().fused_tiles) * blocks);
+    }
+    place_plan(runner, p,
+               !Kernel::exchanges ? tiles_workspace(p.groups, row_tiles * tiling.column_tiles)
+               : Kernel::has_rows ? pair_workspace(p.groups, tiling.column_tiles, p.columns_in_all, p.rows)
+                                  : columns_workspace(p.groups, tiling.column_tiles, p.columns_in_all));
+    if (p.groups + 2 > Kernel::few_spans) launch_plan(runner, p);
+    runner.template launch_together<Kernel>(blocks, p);
+}
+
+// ---- halves
+
+// Whether both kernels take such an input, and each of them its output: see there.
+template <class Codec>
+bool input_has_halves(Format input, const TileParams& p) {
+    const TileOperand& o = p.operand[0];
+    const bool whole = p.ends ? p.tiling.alignment % 16 == 0 : p.uniform_rows % 16 == 0;
+    return input == Format::bf16 && o.aligned && whole && o.columns % 8 == 0 &&
+           o.columns <= RowsAndPeaksKernel<Codec, 8>::reach && p.rows > 0;
+}
+template <class Codec>
+bool has_halves(Format input, const TileParams& p) {
+    const TileOperand& o = p.operand[0];
+    return input_has_halves<Codec>(input, p) && rows_in_eights(p) && o.columns_wanted && o.column_data_aligned;
+}
+
+// from_rows: columns come out of the rows, next.
+template <class Codec, class Runner>
+void launch_rows_and_peaks(Runner& runner, const TileParams& p, bool from_rows) {
+    RowsAndPeaksParams rows{};
+    rows.x = p.operand[0].x;
+    rows.data = p.row_data;
+    std::copy_n(p.operand[0].x_stride, 2, rows.x_stride);
+    std::copy_n(p.row_data_stride, 2, rows.data_stride);
+    rows.scale = p.row_scale;
+    rows.rule = p.rule;
+    rows.groups = p.groups;
+    rows.rows = p.rows;
+    rows.columns = p.operand[0].columns;
+    rows.apart = p.ends ? 0 : p.uniform_rows;
+    rows.spans = p.plan.span;
+    rows.peaks = p.plan.column_amax;
+    rows.power = from_rows ? p.plan.row_power : nullptr;
+    const auto go = [&](auto vectors, auto threads) {
+        using Kernel = RowsAndPeaksKernel<Codec, decltype(vectors)::value, decltype(threads)::value>;
+        // Whole waves of blocks, of as few rows as the handing in of maxima is worth.
+        constexpr i64 worth = 32;
+        const i64 resident = runner.template resident<Kernel>();
+        const i64 waves = std::max<i64>(1, rows.rows / (resident * worth));
+        rows.rows_a_block = round_up(ceil_div(rows.rows, resident * waves), Kernel::batch);
+        runner.template launch_next<Kernel>(ceil_div(rows.rows, rows.rows_a_block), rows);
+    };
+    // Fewer threads where the others would have no columns.
+    constexpr std::integral_constant<int, 192> few{};
+    constexpr std::integral_constant<int, 256> all{};
+    const i64 vectors = ceil_div(rows.columns, RowsAndPeaksKernel<Codec, 1>::reach);
+    const bool narrow = rows.columns <= vectors * RowsAndPeaksKernel<Codec, 1, few>::reach;
+    switch (vectors) {
+        case 1: return narrow ? go(std::integral_constant<int, 1>{}, few) : go(std::integral_constant<int, 1>{}, all);
+        case 2: return narrow ? go(std::integral_constant<int, 2>{}, few) : go(std::integral_constant<int, 2>{}, all);
+        case 3: return go(std::integral_constant<int, 3>{}, all);
+        case 4: return go(std::integral_constant<int, 4>{}, all);
+        default: return go(std::integral_constant<int, 8>{}, all);
+    }
+}
+
+template <class Codec, class Runner>
+bool in_two_halves(const Runner& runner, Format input, const TileParams& p) {
+    return runner.may_wait() && has_halves<Codec>(input, p);
+}
+
+// Where the plan of a cast in halves lies, and the maxima that the first leaves for the second.
+template <class Runner>
+void place_halves(Runner& runner, TileParams& p) {
+    p.tiling.tiles = p.tiling.empty_groups = 1;
+    p.tiling.column_tiles = 1;
+    place_plan(runner, p, halves_workspace(p.groups, p.operand[0].columns, p.rows));
+}
+
+// Rows, and the largest magnitudes of the columns.
+template <class Codec, class Runner>
+void first_half(Runner& runner, const TileParams& p, bool from_rows = false) {
+    launch_plan(runner, p);
+    launch_rows_and_peaks<Codec>(runner, p, from_rows);
+}
+
+// Kernel: ColumnsByPeaksKernel or ColumnsFromRowsKernel.
+template <class Kernel>
+typename Kernel::Params second_half_params(const TileParams& p) {
+    const TileOperand& o = p.operand[0];
+    typename Kernel::Params columns{};
+    columns.x = o.x;
+    columns.data = o.column_data;
+    std::copy_n(o.x_stride, 2, columns.x_stride);
+    std::copy_n(o.column_data_stride, 2, columns.data_stride);
+    columns.scale = o.column_scale;
+    columns.rule = p.rule;
+    columns.groups = p.groups;
+    columns.columns = o.columns;
+    columns.apart = !p.ends;
+    columns.strips = static_cast<u32>(ceil_div(o.columns, Kernel::strip));
+    columns.tiling = p.tiling;
+    columns.spans = p.plan.span;
+    columns.peaks = p.plan.column_amax;
+    return columns;
+}
+// Tiles of all groups' rows, padding included, at most.
+inline i64 row_tiles_bound(const TileParams& p) {
+    return p.ends ? ceil_div(padded_bound(p.rows, p.groups, p.tiling.alignment), tile_rows) + p.groups
+                  : p.groups * ceil_div(p.uniform_rows, tile_rows);
+}
+
+// Columns, later where that is asked for.
+template <class Codec, class Runner>
+void second_half(Runner& runner, const TileParams& p) {
+    using Kernel = ColumnsByPeaksKernel<Codec>;
+    const ColumnsByPeaksParams columns = second_half_params<Kernel>(p);
+    const i64 blocks = Kernel::blocks_a_strip(row_tiles_bound(p), p.groups) * columns.strips;
+    if (runner.may_wait())
+        runner.template launch_later<Kernel>(blocks, columns);
+    else
+        runner.template launch<Kernel>(blocks, columns);
+}
+
+// Whether columns come out of the quantized rows: of groups of so many bytes, where both kernels take such tensors.
+template <class Codec, class Runner>
+bool takes_columns_from_rows(const Runner& runner, Format input, const TileParams& p) {
+    const i64 least = runner.tuning().from_rows;
+    return least > 0 && p.rows > runner.tuning().strip_tokens && !runner.may_wait() &&
+           p.rule.rounding == ScaleRounding::power_of_two &&
+           p.rows * p.operand[0].columns * 2 >= p.groups * (least << 10) && has_halves<Codec>(input, p) &&
+           p.operand[0].columns % 16 == 0 && starts_on(p.row_data, 16) && p.row_data_stride[0] % 16 == 0 &&
+           p.row_data_stride[1] % 16 == 0;
+}
+
+// Rows, and the columns out of them.
+template <class Codec, class Runner>
+void columns_from_rows(Runner& runner, TileParams p) {
+    using Kernel = ColumnsFromRowsKernel<Codec>;
+    place_halves(runner, p);
+    first_half<Codec>(runner, p, true);
+    ColumnsFromRowsParams columns = second_half_params<Kernel>(p);
+    columns.rows = p.row_data;
+    std::copy_n(p.row_data_stride, 2, columns.rows_stride);
+    columns.power = p.plan.row_power;
+    runner.template launch_next<Kernel>((row_tiles_bound(p) + p.groups) * columns.strips, columns);
+}
+
+template <class Codec, class Runner>
+void in_halves(Runner& runner, TileParams p) {
+    place_halves(runner, p);
+    first_half<Codec>(runner, p);
+    second_half<Codec>(runner, p);
+}
+
+// The half that the call's visit is for, in the workspace of both.
+template <class Codec, class Runner>
+void one_visit(Runner& runner, TileParams p) {
+    const bool first = runner.visit() == WeightVisit::first;
+    require(first ? rows_in_eights(p) : p.operand[0].column_data_aligned != 0,
+            "weights in two visits need outputs whose rows start on ", first ? "8" : "16", " bytes; this one's do not");
+    place_halves(runner, p);
+    if (first)
+        first_half<Codec>(runner, p);
+    else
+        second_half<Codec>(runner, p);
+}
+
+// Columns alone. Of long groups in tiles twice as tall, which hand in half as many maxima; there is no room for such of
+// f32.
+template <class In, class Codec, class Runner>
+void slabs(Runner& runner, const TileParams& p) {
+    if constexpr (In::words == 4) {
+        const i64 least = runner.tuning().tall_tiles;
+        if (least > 0 && p.rows >= p.groups * least)
+            return launch_tiles<TilesKernel<In, Codec, TileScales::slab, false, 1>>(runner, p);
+    }
+    launch_tiles<TilesKernel<In, Codec, TileScales::slab, false>>(runner, p);
+}
+
+template <class Codec, class Runner>
+void tiles(Runner& runner, Format input, TileParams& p, TileScales scales, bool with_rows) {
+    if (scales == TileScales::slab && with_rows && in_two_halves<Codec>(runner, input, p))
+        return in_halves<Codec>(runner, p);
+    if (scales == TileScales::slab && with_rows && p.operand[0].columns_wanted &&
+        takes_columns_from_rows<Codec>(runner, input, p))
+        return columns_from_rows<Codec>(runner, p);
+    p.element_bytes = static_cast<i32>(bytes_of(input));
+    with_input(input, [&](auto in) {
+        using In = typename decltype(in)::type;
+        switch (scales) {
+            case TileScales::slab:
+                if (with_rows)
+                    launch_tiles<TilesKernel<In, Codec, TileScales::slab, true>>(runner, p);
+                else
+                    slabs<In, Codec>(runner, p);
+                break;
+            case TileScales::run128:
+                if (with_rows)
+                    launch_tiles<TilesKernel<In, Codec, TileScales::run128, true>>(runner, p);
+                else
+                    launch_tiles<TilesKernel<In, Codec, TileScales::run128, false>>(runner, p);
+                break;
+            case TileScales::run32:
+                if (with_rows)
+                    launch_tiles<TilesKernel<In, Codec, TileScales::run32, true>>(runner, p);
+                else
+                    launch_tiles<TilesKernel<In, Codec, TileScales::run32, false>>(runner, p);
+                break;
+            case TileScales::square: launch_tiles<TilesKernel<In, Codec, TileScales::square, true>>(runner, p); break;
+        }
+    });
+}
+
+}  // namespace detail
+}  // namespace octet::gpu
