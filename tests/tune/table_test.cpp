@@ -3,7 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include <chrono>
 #include <fstream>
 
 #include "octet/error.hpp"
@@ -78,26 +77,19 @@ TEST(TuningTable, TheTableOfTheLibraryLoadsAndCanBeReplaced) {
     EXPECT_EQ(table_for("test9").entries().size(), 2u);
 }
 
-// Two hundred entries, ten times what a table has, load in less than a millisecond on a quiet machine; the best of some
-// tries counts, since this one may be busy.
-TEST(TuningTable, LoadsInLessThanAMillisecond) {
+// Ten times what a table has. What reading one takes, `octet info --table` says.
+TEST(TuningTable, HoldsManyEntries) {
     std::vector<Entry> entries;
     for (const char* operation : {"rows", "columns", "pair", "weights"})
         for (std::int64_t tokens = 256; tokens <= 131072; tokens *= 2)
             for (const std::int64_t groups : {1, 8, 32, 128, 1000})
-                entries.push_back({key_of(operation, tokens, 4096, groups), {{"tile_blocks", 3}, {"fused_tiles", 2}}});
-    const std::string json = Table("big", std::move(entries)).to_json();
-    double best = 1e9;
-    for (int i = 0; i < 20; ++i) {
-        const auto start = std::chrono::steady_clock::now();
-        const Table table = Table::parse(json, "big");
-        best =
-            std::min(best, std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count());
-        ASSERT_EQ(table.entries().size(), 200u);
-    }
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && defined(__OPTIMIZE__)
-    EXPECT_LT(best, 1.0);
-#endif
+                entries.push_back({key_of(operation, tokens, 4096, groups), {{"tile_blocks", tokens % 31 + 1}}});
+    const Table table = Table::parse(Table("big", std::move(entries)).to_json(), "big");
+    ASSERT_EQ(table.entries().size(), 200u);
+    const KernelTuning* found = table.find("pair", 131072, 4096, 32);
+    ASSERT_NE(found, nullptr);
+    EXPECT_EQ(to_string(found->configuration), "tile_blocks=" + std::to_string(131072 % 31 + 1));
+    EXPECT_EQ(table.find("pair", 131072, 8192, 32), nullptr);
 }
 
 }  // namespace

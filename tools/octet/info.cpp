@@ -1,6 +1,8 @@
 // octet info: what this build has and what this machine offers it; with --model, what a model needs.
 #include <fmt/core.h>
 
+#include <chrono>
+
 #include "checks.hpp"
 #include "commands.hpp"
 #include "core/parallel.hpp"
@@ -114,9 +116,12 @@ int info_checkpoint(const std::string& folder) {
 
 // A table for any architecture, also one that this build has no kernels for.
 int info_table(const std::string& path) {
+    const auto start = std::chrono::steady_clock::now();
     const tune::Table table = tune::Table::read(path);
+    const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - start;
     require_valid(table);
-    fmt::print("{}: {} classes for {}\n", path, table.entries().size(), table.architecture());
+    fmt::print("{}: {} classes for {}, read in {:.2f} ms\n", path, table.entries().size(), table.architecture(),
+               took.count());
     for (const tune::Entry& entry : table.entries())
         fmt::print("  {}: {}\n", to_string(entry.key), to_string(entry.configuration));
     return 0;
