@@ -695,6 +695,7 @@ TEST(GpuSlabs, FusedAndSplit) {
     for (const int tall : {0, 1})
         for (const std::int64_t blocks : {1, 3, 8})
             for (const std::int64_t more : {-1, 0, 1}) {
+                if (tall && blocks == 8) continue;  // which would take minutes where it is sanitized
                 const std::int64_t tile = tall ? 256 : 128;
                 Case c(7, 32, Scaling::rowwise);
                 if (tall) c.input = Format::bf16;
