@@ -145,6 +145,14 @@ struct CudaThread {
         else
             __stcs(static_cast<uint2*>(to), make_uint2(v.word[0], v.word[1]));
     }
+    // The same as Reuse::last, where `inside` is set: no branch, so that addresses follow from each other.
+    OCTET_GPU static void store8_if(bool inside, void* to, Vec8 v) {
+        asm volatile(
+            "{ .reg .pred inside; setp.ne.u32 inside, %4, 0;"
+            " @inside st.global.L2::cache_hint.v2.u32 [%0], {%1, %2}, %3; }" ::"l"(__cvta_generic_to_global(to)),
+            "r"(v.word[0]), "r"(v.word[1]), "l"(half_last_to_go()), "r"(static_cast<u32>(inside))
+            : "memory");
+    }
     // What createpolicy.fractional.L2::evict_last.b64 gives for 0.5. As a constant it costs a store nothing; what that
     // instruction gives is brought to it anew each time.
     OCTET_GPU static u64 half_last_to_go() { return 0x1470'0000'0000'0000u; }

@@ -79,6 +79,9 @@ struct HipThread {
     OCTET_GPU static void store8(void* to, Vec8 v) {
         __builtin_nontemporal_store(Words2{v.word[0], v.word[1]}, static_cast<Words2*>(to));
     }
+    OCTET_GPU static void store8_if(bool inside, void* to, Vec8 v) {
+        if (inside) store8(to, v);
+    }
     template <class T>
     OCTET_GPU static T load(const T* from) {
         return *from;

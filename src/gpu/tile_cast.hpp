@@ -73,6 +73,16 @@ struct TileCast {
 protected:
     OCTET_GPU static Tile& nth(Shared& s, u32 k) { return s.work[k % rooms]; }
 
+    // Of a thread: its unit, and its number within that. Without a sign, division is one instruction, not three.
+    template <class Thread>
+    OCTET_GPU static int unit_of(Thread& t) {
+        return static_cast<int>(static_cast<u32>(t.thread()) / unit);
+    }
+    template <class Thread>
+    OCTET_GPU static int lane_of(Thread& t) {
+        return static_cast<int>(static_cast<u32>(t.thread()) % unit);
+    }
+
     struct Place {  // of a thread within its tile: columns from `column` on, rows row + row_after(j)
         int row, column;
     };
@@ -85,7 +95,7 @@ protected:
     // The tile ends before the rows of the thread's unit.
     template <class Thread>
     OCTET_GPU static bool idle(Thread& t, Shared& s, u32 k, TileState state) {
-        return !state.is_whole() && t.load_shared(&nth(s, k).rows) <= t.thread() / unit * unit_rows;
+        return !state.is_whole() && t.load_shared(&nth(s, k).rows) <= unit_of(t) * unit_rows;
     }
 
     // ---- reading
@@ -161,13 +171,13 @@ protected:
         for (int i = 0; i < In::words; ++i) OCTET_UNROLL
         for (int mask = across; mask < unit; mask *= 2)
             peaks.word[i] = magnitude_max<In>(t, peaks.word[i], t.shuffle_xor(peaks.word[i], mask));
-        if (t.thread() % unit >= across) return;
+        if (lane_of(t) >= across) return;
         OCTET_UNROLL
         for (int piece = 0; piece < In::pieces; ++piece) {
             Vec16 v;
             OCTET_UNROLL
             for (int i = 0; i < 4; ++i) v.word[i] = plain_magnitude<In>(peaks.word[piece * 4 + i]);
-            t.store_shared(reinterpret_cast<Vec16*>(&s.column_peak[t.thread() / unit][place_of(t).column]) + piece, v);
+            t.store_shared(reinterpret_cast<Vec16*>(&s.column_peak[unit_of(t)][place_of(t).column]) + piece, v);
         }
     }
 
@@ -287,21 +297,26 @@ protected:
                 scale = std::bit_cast<float>(t.shuffle(std::bit_cast<u32>(two[j % 2]), lane_of_row(t, j)));
             return encode_eight<Codec>(t, x[j], scale);
         };
-        if (state.is_whole()) {
+        // In wide pieces, of kernels that do not cast both ways at once (cast_both).
+        if (!row_scales && state.is_whole()) {
             OCTET_UNROLL
             for (int j = 0; j < vectors; ++j) t.template store8<Reuse::last>(data + row_after(j) * stride, encoded(j));
             return;
         }
-        const i32 rows = t.load_shared(&nth(s, k).rows) - me.row,
-                  columns = t.load_shared(&nth(s, k).columns) - me.column;
+        const i32 columns = t.load_shared(&nth(s, k).columns) - me.column,
+                  rows = columns > 0 ? t.load_shared(&nth(s, k).rows) - me.row : 0;
+        if (!row_scales && state.pieces() == Pieces::wide) {  // apart from what calls, which registers are saved for
+            OCTET_UNROLL
+            for (int j = 0; j < vectors; ++j) {
+                const Vec8 eight = encoded(j);
+                t.store8_if(row_after(j) < rows, data + row_after(j) * stride, eight);
+            }
+            return;
+        }
         OCTET_UNROLL
         for (int j = 0; j < vectors; ++j) {
             const Vec8 eight = encoded(j);
-            if (row_after(j) >= rows || columns <= 0) continue;
-            if (state.pieces() == Pieces::wide)
-                t.template store8<Reuse::last>(data + row_after(j) * stride, eight);
-            else
-                store_row_part(t, data + row_after(j) * stride, eight, columns);
+            if (row_after(j) < rows) store_row_part(t, data + row_after(j) * stride, eight, columns);
         }
     }
     // Scales along a thread's rows: each of four neighbours finds those of two rows, as peaks_of_eight deals them.
@@ -335,6 +350,55 @@ protected:
         store_eight(t, to, v, count);
     }
 
+    // Casts a tile that is read and written in wide pieces along rows and columns: its elements are taken apart once.
+    template <class Thread>
+    OCTET_GPU static void cast_both(Thread& t, const Params& p, Shared& s, u32 k, TileState state,
+                                    const Eight<In> (&x)[static_cast<u32>(vectors)], u32 (&words)[8][2]) {
+        const Place me = place_of(t);
+        const i64 stride = p.row_data_stride[1];
+        u8* data = t.load_shared(&nth(s, k).row_data) + me.row * stride + me.column;
+        i32 rows = tile_rows;
+        if (!state.is_whole())
+            rows = me.column < t.load_shared(&nth(s, k).columns) ? t.load_shared(&nth(s, k).rows) - me.row : 0;
+        OCTET_UNROLL
+        for (int half = 0; half < 2; ++half) {
+            Vec8 eight[4];
+            OCTET_UNROLL
+            for (int q = 0; q < 2; ++q) {
+                float of[4][4];  // row, column
+                OCTET_UNROLL
+                for (int r = 0; r < 4; ++r) OCTET_UNROLL
+                for (int i = 0; i < 4; ++i) of[r][i] = x[4 * half + r][4 * q + i];
+                OCTET_UNROLL
+                for (int r = 0; r < 4; ++r) {
+                    const float scale = t.load_shared(&s.row_scale[me.row + row_after(4 * half + r)]);
+                    eight[r].word[q] = t.template encode4<Codec>(of[r][0] * scale, of[r][1] * scale, of[r][2] * scale,
+                                                                 of[r][3] * scale);
+                }
+                OCTET_UNROLL
+                for (int i = 0; i < 4; ++i) {
+                    const float scale = t.load_shared(&s.column_scale[0][me.column + 4 * q + i]);
+                    words[4 * q + i][half] = t.template encode4<Codec>(of[0][i] * scale, of[1][i] * scale,
+                                                                       of[2][i] * scale, of[3][i] * scale);
+                }
+            }
+            OCTET_UNROLL
+            for (int r = 0; r < 4; ++r)
+                t.store8_if(row_after(4 * half + r) < rows, data + row_after(4 * half + r) * stride, eight[r]);
+        }
+        if (rows <= row_after(vectors - 1)) clear_padding(rows, words);
+    }
+
+    // Padding is zero bytes, whatever zero times the scale is.
+    OCTET_GPU static void clear_padding(i32 rows, u32 (&words)[8][2]) {
+        OCTET_UNROLL
+        for (int half = 0; half < 2; ++half) {
+            const u32 real = first_bytes(rows - row_after(4 * half));
+            OCTET_UNROLL
+            for (int i = 0; i < 8; ++i) words[i][half] &= real;
+        }
+    }
+
     // Where a tile's columns are transposed: [columns][tile_rows bytes]
     OCTET_GPU static Vec16 (*stage_of(Shared& s, u32 k))[static_cast<u32>(column_pieces)] {
         if constexpr (exchanges)
@@ -345,7 +409,7 @@ protected:
 
     // A thread's transposed words: of each of its columns, those of its 2 x 4 rows.
     template <class Thread>
-    OCTET_GPU static void cast_columns(Thread& t, Shared& s, TileState state,
+    OCTET_GPU static void cast_columns(Thread& t, Shared& s, u32 k, TileState state,
                                        const Eight<In> (&x)[static_cast<u32>(vectors)], u32 (&words)[8][2]) {
         static_assert(vectors == 8);
         if (!state.has_columns()) return;
@@ -361,12 +425,14 @@ protected:
                                                            four[3][i] * scale);
             }
         }
+        if (!state.is_whole()) clear_padding(t.load_shared(&nth(s, k).rows) - me.row, words);
     }
 
     // By how much the words of an eight of columns are turned. Where that swaps halves of 16 bytes, a store knows it
     // when it is compiled.
     OCTET_GPU static constexpr int turned(int eight) {
-        return quads == 4 ? 4 * eight : 4 * (eight % 8) + 2 * (eight / 8);
+        const u32 e = static_cast<u32>(eight);
+        return static_cast<int>(quads == 4 ? 4 * e : 4 * (e % 8) + 2 * (e / 8));
     }
 
     // `staged` columns of each eight, from the first on, where others find them.
@@ -389,14 +455,16 @@ protected:
         if (!state.has_columns()) return;
         constexpr int step = threads / column_pieces, times = tile_columns * staged / 8 / step,
                       apart = step / staged * 8;
-        const int piece = t.thread() % column_pieces, place = t.thread() / column_pieces,
-                  column = place / staged * 8 + first + place % staged;
+        const u32 thread = static_cast<u32>(t.thread()), place = thread / column_pieces;
+        const int piece = static_cast<int>(thread % column_pieces), eight0 = static_cast<int>(place / staged),
+                  column = eight0 * 8 + first + static_cast<int>(place % staged);
         const Vec16(*transposed)[static_cast<u32>(column_pieces)] = stage_of(s, k);
         const i64 stride = t.load_shared(&nth(s, k).column_stride);
         u8* to = t.load_shared(&nth(s, k).column_data) + column * stride + 16 * piece;
         const auto transposed_of = [&](int i) {
-            const int eight = column / 8 + apart / 8 * i;
-            const Vec16 read = t.load_shared(&transposed[place + step * i][piece ^ (turned(eight) / 4)]);
+            const u32 turn = static_cast<u32>(turned(eight0 + apart / 8 * i)) / 4;
+            const Vec16 read =
+                t.load_shared(&transposed[place + static_cast<u32>(step * i)][static_cast<u32>(piece) ^ turn]);
             static_assert(quads == 4 || 64 % apart == 0);
             const bool swapped = quads == 2 && apart * i / 64 % 2 == 1;  // halves: turned(eight) & 2
             Vec16 v;
@@ -404,32 +472,24 @@ protected:
             for (int w = 0; w < 4; ++w) v.word[w] = swapped ? read.word[w ^ 2] : read.word[w];
             return v;
         };
-        if (state.is_whole()) {
+        if (state.stores_lines()) {
             OCTET_UNROLL
             for (int i = 0; i < times; ++i) t.template store16<Reuse::last>(to + i * apart * stride, transposed_of(i));
             return;
         }
-        const i32 columns = t.load_shared(&nth(s, k).columns) - column;
-        const i32 real = t.load_shared(&nth(s, k).rows) - 16 * piece,
-                  room = t.load_shared(&nth(s, k).room) - 16 * piece;
-        if (room <= 0) return;
+        const i32 room = t.load_shared(&nth(s, k).room) - 16 * piece,
+                  columns = room > 0 ? t.load_shared(&nth(s, k).columns) - column : 0;
         if (state.pieces() == Pieces::wide && room >= 16) {
-            // Padding is zero bytes, whatever zero times the scale is.
-            const Vec16 kept = first_bytes(Vec16{{~0u, ~0u, ~0u, ~0u}}, real);
             OCTET_UNROLL
             for (int i = 0; i < times; ++i) {
-                Vec16 v{{0, 0, 0, 0}};
-                if (real > 0) v = transposed_of(i);
-                OCTET_UNROLL
-                for (int w = 0; w < 4; ++w) v.word[w] &= kept.word[w];
+                const Vec16 v = transposed_of(i);
                 if (apart * i < columns) t.template store16<Reuse::last>(to + i * apart * stride, v);
             }
             return;
         }
         OCTET_ROLLED
         for (int i = 0; i < times && apart * i < columns; ++i)
-            store_sixteen_by_bytes(t, to + i * apart * stride,
-                                   real > 0 ? first_bytes(transposed_of(i), real) : Vec16{{0, 0, 0, 0}}, room);
+            store_sixteen_by_bytes(t, to + i * apart * stride, transposed_of(i), room);
     }
 };
 

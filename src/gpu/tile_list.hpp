@@ -53,8 +53,8 @@ enum class Pieces : u32 {
 struct TileState {
     u32 bits = 0;  // 0: there is no tile
 
-    static constexpr u32 there = 1, hands_in_bit = 2, columns_bit = 4, top_bit = 8, left_bit = 16;
-    static constexpr int visit_shift = 5, pieces_shift = 7;
+    static constexpr u32 there = 1, hands_in_bit = 2, columns_bit = 4, top_bit = 8, left_bit = 16, lines_bit = 32;
+    static constexpr int visit_shift = 6, pieces_shift = 8;
 
     OCTET_GPU bool is_there() const { return bits & there; }
     OCTET_GPU bool hands_in() const { return bits & hands_in_bit; }    // maxima
@@ -64,6 +64,8 @@ struct TileState {
     OCTET_GPU Visit visit() const { return static_cast<Visit>(bits >> visit_shift & 3u); }
     OCTET_GPU Pieces pieces() const { return static_cast<Pieces>(bits >> pieces_shift & 3u); }
     OCTET_GPU bool is_whole() const { return pieces() == Pieces::whole; }
+    // Its columns are written as a whole tile's are, in wide pieces that need no check: tokens, and padding below them.
+    OCTET_GPU bool stores_lines() const { return bits & lines_bit; }
 };
 
 // What a block needs of a tile.
@@ -129,6 +131,7 @@ OCTET_GPU Tile describe(const TileParams& p, u32 group, const Span& span, u32 lo
     const bool wide = at.columns % 8 == 0 && o.aligned && p.row_data_aligned && (!has_columns || o.column_data_aligned);
     const bool whole = at.rows == p.tiling.item_rows() && at.columns == p.tiling.tile_columns;
     const Pieces pieces = !wide ? Pieces::elements : whole ? Pieces::whole : Pieces::wide;
+    const bool lines = wide && at.columns == p.tiling.tile_columns && at.room >= p.tiling.item_rows();
     const bool hands_in = exchanges && at.rows > 0 && visit != Visit::second;
     if (exchanges) {
         if (at.rows <= 0 && visit != Visit::first) visit = Visit::only;  // padding alone
@@ -146,7 +149,8 @@ OCTET_GPU Tile describe(const TileParams& p, u32 group, const Span& span, u32 lo
     }
     at.state.bits = TileState::there | (hands_in ? TileState::hands_in_bit : 0) |
                     (has_columns ? TileState::columns_bit : 0) | (at.row0 == 0 ? TileState::top_bit : 0) |
-                    (at.column0 == 0 ? TileState::left_bit : 0) | static_cast<u32>(visit) << TileState::visit_shift |
+                    (at.column0 == 0 ? TileState::left_bit : 0) | (lines ? TileState::lines_bit : 0) |
+                    static_cast<u32>(visit) << TileState::visit_shift |
                     static_cast<u32>(pieces) << TileState::pieces_shift;
     return at;
 }

@@ -35,7 +35,7 @@ struct TilesKernel : TileCast<In_, Codec_, scales, with_rows, doublings_> {
 
 private:
     using Base::cast_columns, Base::cast_rows, Base::fetch, Base::find_scales, Base::idle, Base::landed, Base::nth;
-    using Base::column_peak, Base::find_column_peaks, Base::place_of, Base::row_after;
+    using Base::column_peak, Base::find_column_peaks, Base::lane_of, Base::place_of, Base::row_after;
     using typename Base::Place;
 
     // Scales stay within a tile.
@@ -63,7 +63,7 @@ private:
             t.barrier();
             if constexpr (has_rows) cast_rows(t, p, s, k, state, x);
             u32 words[8][2];
-            cast_columns(t, s, state, x, words);
+            cast_columns(t, s, k, state, x, words);
             Base::template stage_columns<0>(t, s, k, state, words);
             t.barrier();
             Base::template store_columns<0>(t, s, k, state);
@@ -86,8 +86,12 @@ private:
         TileState here, next, last, sent = fetch(t, p, s, 0);  // of the k-th tile and of the three after it
         t.await_everywhere(arrival);
         u32 *here_amax = nullptr, *next_amax = nullptr, *last_amax = nullptr;
+        // Threads have small numbers, so that this is 0, but ptxas does not know it. Where it sees that all threads
+        // have the same turn, nvcc 13.0's gives a copy to shared memory an address in two registers, which the hardware
+        // has no instruction for ("illegal instruction").
+        const i32 zero = t.thread() >> 20;
         OCTET_ROLLED
-        for (i32 turn = -2;; ++turn) {
+        for (i32 turn = zero - 2;; ++turn) {
             const u32 k = static_cast<u32>(turn);
             here = next;
             next = last;
@@ -137,16 +141,20 @@ private:
             t.barrier();
             if (known) count_in(t, s, k + 2, last);
             u32 words[8][2];
-            const bool busy = !idle(t, s, k, here);
-            if (busy) {
+            if (idle(t, s, k, here)) {
+                OCTET_UNROLL
+                for (u32(&two)[2] : words) two[0] = two[1] = 0;  // what units without rows have to give
+            } else if (row_scales && here.pieces() != Pieces::elements) {
+                if constexpr (row_scales) Base::cast_both(t, p, s, k, here, x, words);
+            } else {
                 if constexpr (has_rows) cast_rows(t, p, s, k, here, x);
-                cast_columns(t, s, here, x, words);
-                Base::template stage_columns<0>(t, s, k, here, words);
+                cast_columns(t, s, k, here, x, words);
             }
+            Base::template stage_columns<0>(t, s, k, here, words);
             t.barrier();
             Base::template store_columns<0>(t, s, k, here);
             t.barrier();
-            if (busy) Base::template stage_columns<4>(t, s, k, here, words);
+            Base::template stage_columns<4>(t, s, k, here, words);
             t.barrier();
             Base::template store_columns<4>(t, s, k, here);
         }
@@ -242,7 +250,7 @@ private:
             OCTET_UNROLL
             for (int j = 0; j < vectors; ++j) rows[j] = fold_across(t, magnitudes_of(x[j]));
             peaks_of_eight<In, 16>(t, rows, peaks);
-            const int lane = t.thread() % 16;
+            const int lane = lane_of(t) % 16;
             if (lane < 4)
                 t.store_shared(reinterpret_cast<Vec8*>(&s.row_peak[me.row + row_after(lane % 2 * 4) + lane / 2 * 2]),
                                Vec8{{peaks[0], peaks[1]}});

@@ -173,6 +173,9 @@ public:
     void store8(void* to, Vec8 v) {
         wide_store(to, v);
     }
+    void store8_if(bool inside, void* to, Vec8 v) {
+        if (inside) wide_store(to, v);
+    }
     template <class T>
     T load(const T* from) {
         return *from;
