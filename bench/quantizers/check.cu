@@ -96,17 +96,19 @@ struct OnDevice {
     }
 };
 
-// The cases are small, which is for strips and, where they fit, whole columns: of seven, one is done in strips alone,
-// one in tiles, one in tall tiles, one in tiles and by whole rows, one in strips of groups by their rows, as far as
-// blocks do not all begin at once, and one with columns out of quantized rows.
+// The cases are small, which is for strips and, where they fit, whole columns: of eight, one is done in strips alone,
+// one in tiles, one in tall tiles, one in tiles that leave no notes, one in tiles and by whole rows, one in strips of
+// groups by their rows, as far as blocks do not all begin at once, and one with columns out of quantized rows.
 const KernelTuning in_tiles{{{"strip_rows", 0}, {"strip_tokens", 0}, {"whole_rows", 0}}},
     in_tall_tiles{{{"strip_rows", 0}, {"strip_tokens", 0}, {"tall_tiles", 1}}},
+    without_notes{{{"strip_rows", 0}, {"strip_tokens", 0}, {"noted_rows", 0}}},
+    with_notes{{{"strip_rows", 0}, {"strip_tokens", 0}, {"from_rows", 0}, {"noted_rows", 1 << 20}}},
     by_whole_rows{{{"strip_rows", 0}, {"strip_tokens", 0}, {"whole_rows", 8}}},
     by_ranks{{{"strip_tokens", 64}, {"ranked_rows", 0}, {"tile_blocks", 1}}}, in_strips{{{"whole_columns", 0}}},
     from_rows{{{"strip_rows", 0}, {"strip_tokens", 0}, {"from_rows", 1}}};
 const KernelTuning* tuning_of(std::uint64_t number) {
-    const KernelTuning* const tunings[] = {nullptr,   &in_tiles,  &in_tall_tiles, &by_whole_rows,
-                                           &by_ranks, &in_strips, &from_rows};
+    const KernelTuning* const tunings[] = {nullptr,        &in_tiles, &in_tall_tiles, &without_notes,
+                                           &by_whole_rows, &by_ranks, &in_strips,     &from_rows};
     return tunings[number % std::size(tunings)];
 }
 
@@ -238,13 +240,14 @@ std::string check_small_tensor(i64 tokens, i64 features, i64 count, i64 alignmen
     return check_case(c, nullptr, nullptr);
 }
 
-// Columns out of quantized rows, of rows and columns whose scales are near each other and far apart.
-std::string check_from_rows(i64 tokens, i64 features, i64 count, i64 alignment, Format format) {
+// A pair of rows and columns whose scales are near each other and far apart.
+std::string check_scattered(i64 tokens, i64 features, i64 count, i64 alignment, Format format,
+                            const KernelTuning& tuning) {
     tool::Random random(static_cast<std::uint64_t>(tokens + features + count + alignment));
     tool::OpCase c;
     c.op = "quantize_pair";
     c.text = "[" + std::to_string(tokens) + ", " + std::to_string(features) + "], " + std::to_string(count) +
-             " groups, alignment " + std::to_string(alignment) + ", out of rows";
+             " groups, alignment " + std::to_string(alignment) + (&tuning == &from_rows ? ", out of rows" : ", notes");
     for (i64 g = 0; g < count; ++g) c.ends.push_back(static_cast<std::int32_t>(random() % (tokens + 1)));
     std::sort(c.ends.begin(), c.ends.end());
     const auto powers = [&](i64 size, int near) {
@@ -279,7 +282,7 @@ std::string check_from_rows(i64 tokens, i64 features, i64 count, i64 alignment, 
                  const Execution& on) {
         quantize_pair(in[0], groups, alignment, options, {out[0], out[1], out[2]}, {out[3], out[4], out[5]}, on);
     };
-    return check_case(c, nullptr, &from_rows);
+    return check_case(c, nullptr, &tuning);
 }
 
 int check_columns_from_rows(const std::vector<i64>& lengths) {
@@ -289,11 +292,26 @@ int check_columns_from_rows(const std::vector<i64>& lengths) {
             for (const i64 alignment : {16, 128})
                 for (const Format format : {Format::e4m3, Format::e5m2}) {
                     const std::string error =
-                        check_from_rows(tokens, 16 * (1 + (tokens + count) % 40), count, alignment, format);
+                        check_scattered(tokens, 16 * (1 + (tokens + count) % 40), count, alignment, format, from_rows);
                     ++cases;
                     if (!error.empty()) failures += std::printf("FAILED %s\n", error.c_str()) > 0;
                 }
     std::printf("columns out of rows: %d cases, %d failures\n", cases, failures);
+    return failures;
+}
+
+// Rows as wide as tiles with notes take, and groups of more tiles than are read at once.
+int check_notes(const std::vector<i64>& lengths) {
+    int cases = 0, failures = 0;
+    for (const i64 tokens : lengths)
+        for (const i64 count : {1, 2, 7, 40})
+            for (const i64 features : {1400, 2040, 2048}) {
+                const std::string error =
+                    check_scattered(tokens, features, count, count == 2 ? 16 : 128, Format::e4m3, with_notes);
+                ++cases;
+                if (!error.empty()) failures += std::printf("FAILED %s\n", error.c_str()) > 0;
+            }
+    std::printf("notes: %d cases, %d failures\n", cases, failures);
     return failures;
 }
 
@@ -336,7 +354,8 @@ int check_long_groups(const std::vector<i64>& lengths) {
 int check(double seconds) {
     std::mutex mutex;
     int failures = check_long_groups({104, 248, 504, 509, 1016, 2040, 2045, 4096, 8000, 12304, 16400, 32768, 40000}) +
-                   check_small_tensors() + check_columns_from_rows({1, 100, 129, 1000, 5000}),
+                   check_small_tensors() + check_columns_from_rows({1, 100, 129, 1000, 5000}) +
+                   check_notes({1, 300, 2400}),
         cases = 0;
     const auto start = std::chrono::steady_clock::now();
     std::vector<std::thread> threads;
@@ -369,9 +388,9 @@ int check(double seconds) {
 // Few launches of every kernel, for compute-sanitizer.
 int small() {
     int failures = check_long_groups({504, 2040, 4096, 8000, 16400, 32768}) + check_small_tensors() +
-                   check_columns_from_rows({129, 1000});
+                   check_columns_from_rows({129, 1000}) + check_notes({300});
     for (const std::string& name : tool::op_names())
-        for (std::uint64_t seed = 1; seed <= 7; ++seed) {
+        for (std::uint64_t seed = 1; seed <= 8; ++seed) {
             tool::Random random(seed);
             const std::string error = check_case(tool::random_case(name, random), nullptr, tuning_of(seed));
             if (!error.empty()) failures += std::printf("FAILED %s\n", error.c_str()) > 0;

@@ -169,17 +169,10 @@ OCTET_GPU void peaks_of_two(Thread& t, u32 a, u32 b, u32 (&peaks)[2]) {
     }
 }
 
-// The largest magnitudes of eight rows, each folded over a thread's eight elements, over `lanes` neighbours: those of
-// rows 4 (l % 2) + 2 (l / 2) and the next in lane l of every four, as f32 bits. Half of what a lane has it gives away.
-template <class In, int lanes, class Thread>
-OCTET_GPU void peaks_of_eight(Thread& t, const u32 (&rows)[8], u32 (&peaks)[2]) {
-    constexpr int packed = In::words == 4 ? 2 : 1;  // rows a word
-    u32 word[static_cast<u32>(8 / packed)];
-    OCTET_UNROLL
-    for (int i = 0; i < 8 / packed; ++i)
-        word[i] = packed == 1 ? rows[i]
-                              : magnitude_max<In>(t, t.permute_bytes(rows[2 * i], rows[2 * i + 1], 0x5410u),
-                                                  t.permute_bytes(rows[2 * i], rows[2 * i + 1], 0x7632u));
+// Folds eight maxima, `packed` a word, over every four neighbours, of whom each keeps two: 4 (l % 2) + 2 (l / 2) and
+// the next in lane l. Half of what a lane has it gives away.
+template <class In, int packed, class Thread>
+OCTET_GPU void deal_words(Thread& t, u32 (&word)[static_cast<u32>(8 / packed)]) {
     OCTET_UNROLL
     for (int mask = 1; mask < 4; mask *= 2) {
         const int kept = 4 / packed / mask;
@@ -190,6 +183,20 @@ OCTET_GPU void peaks_of_eight(Thread& t, const u32 (&rows)[8], u32 (&peaks)[2]) 
             word[i] = magnitude_max<In>(t, later ? word[kept + i] : word[i], given);
         }
     }
+}
+
+// The largest magnitudes of eight rows, each folded over a thread's eight elements, over `lanes` neighbours: those of
+// rows 4 (l % 2) + 2 (l / 2) and the next in lane l of every four, as f32 bits.
+template <class In, int lanes, class Thread>
+OCTET_GPU void peaks_of_eight(Thread& t, const u32 (&rows)[8], u32 (&peaks)[2]) {
+    constexpr int packed = In::words == 4 ? 2 : 1;  // rows a word
+    u32 word[static_cast<u32>(8 / packed)];
+    OCTET_UNROLL
+    for (int i = 0; i < 8 / packed; ++i)
+        word[i] = packed == 1 ? rows[i]
+                              : magnitude_max<In>(t, t.permute_bytes(rows[2 * i], rows[2 * i + 1], 0x5410u),
+                                                  t.permute_bytes(rows[2 * i], rows[2 * i + 1], 0x7632u));
+    deal_words<In, packed>(t, word);
     OCTET_UNROLL
     for (int i = 0; i < 2 / packed; ++i) OCTET_UNROLL
     for (int mask = 4; mask < lanes; mask *= 2) word[i] = magnitude_max<In>(t, word[i], t.shuffle_xor(word[i], mask));

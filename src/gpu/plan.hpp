@@ -91,6 +91,12 @@ struct Tile;  // tile_list.hpp
 // 32 bytes apart.
 inline constexpr u32 counter_words = 8;
 
+// A tile's note of its maxima (tiles.hpp): 128 columns' and 128 rows', two a word.
+inline constexpr u32 note_words = 128;
+inline constexpr u32 note_mark = 0x80008000u;  // set in what has been written
+inline constexpr u32 note_readers = 16;        // threads that share eight rows, a tile beside them each
+inline constexpr i64 widest_noted = 2048;      // columns that so many tiles have
+
 struct Plan {
     Group* group;      // [groups + 1]; the last one holds the rows that nobody owns. Without items
     Span* span;        // [groups + 2] likewise, and one past the end. With items, where groups are many
@@ -100,6 +106,7 @@ struct Plan {
     u32* row_arrived;  // [row tiles, counter_words] tiles beside each other whose maxima are in
     u32* column_amax;  // [groups, columns] f32 bits
     u32* row_amax;     // [rows] likewise
+    u32* note;         // [row tiles, column tiles, note_words], where tiles exchange maxima by notes; else null
     u8* row_power;     // [rows], see rows_and_peaks.hpp
 };
 

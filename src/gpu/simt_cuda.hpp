@@ -210,6 +210,26 @@ struct CudaThread {
                      : "memory");
         return value;
     }
+    OCTET_GPU static Vec16 load_fresh16(const u32* from) {
+        Vec16 v;
+        asm volatile("ld.relaxed.gpu.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(v.word[0]), "=r"(v.word[1]), "=r"(v.word[2]), "=r"(v.word[3])
+                     : "l"(__cvta_generic_to_global(from))
+                     : "memory");
+        return v;
+    }
+    // For other blocks to see, word by word.
+    OCTET_GPU static void store_fresh(u32* to, u32 value) {
+        asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(__cvta_generic_to_global(to)), "r"(value) : "memory");
+    }
+    // Waits for four words in which all bits of the mark, its highest among them, are set.
+    OCTET_GPU static Vec16 await_marked16(const u32* from, u32 mark) {
+        Vec16 v;
+        do {
+            v = load_fresh16(from);
+        } while ((v.word[0] & v.word[1] & v.word[2] & v.word[3] & mark) != mark);
+        return v;
+    }
     OCTET_GPU static void wait(const u32* counter, u32 count) {
         while (load_fresh(counter) < count) {
         }

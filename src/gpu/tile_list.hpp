@@ -83,9 +83,9 @@ struct alignas(16) Tile {
     i64 padded_row;     // and in the transposed data
     i32 row0, column0;  // of the tile, within the group and its operand
     i32 operand;
-    u32 above;            // tiles above each other that hand in maxima
-    u32* column_amax;     // of the tile's first column, or null
-    u32* row_amax;        // of its first row, or null
+    u32 above;         // tiles above each other that hand in maxima
+    u32* column_amax;  // of the tile's first column, or null; or the notes of the first of the tiles above each other
+    u32* row_amax;     // of its first row, or null; or of the first of those beside each other
     u32* column_counter;  // of tiles above each other whose maxima are in, or null
     u32* row_counter;     // of tiles beside each other, or null
 };
@@ -141,7 +141,12 @@ OCTET_GPU Tile describe(const TileParams& p, u32 group, const Span& span, u32 lo
                 p.plan.column_amax + group * p.columns_in_all + (at.operand ? p.operand[0].columns : 0) + at.column0;
             at.column_counter = p.plan.arrived + (group * across + column_tile) * counter_words;
         }
-        if (p.tiling.row_scales) {
+        if (p.plan.note) {
+            // As row_counter below.
+            at.row_amax = p.plan.note + static_cast<u64>(span.position / tile_rows + group) * across * note_words;
+            at.column_amax = at.row_amax + column_tile * note_words;
+            at.row_amax += static_cast<u64>(row_tile) * across * note_words;
+        } else if (p.tiling.row_scales) {
             at.row_amax = p.plan.row_amax + span.position + at.row0;
             // Groups share no counter if each starts where it would after the rows before it, and one on for each.
             at.row_counter = p.plan.row_arrived + (span.position / tile_rows + group + row_tile) * counter_words;

@@ -3,9 +3,9 @@
 
 #include "gpu/columns_by_peaks.hpp"
 #include "gpu/columns_from_rows.hpp"
+#include "gpu/noted_tiles.hpp"
 #include "gpu/row_ops.hpp"
 #include "gpu/rows_and_peaks.hpp"
-#include "gpu/tiles.hpp"
 
 namespace octet::gpu {
 namespace detail {
@@ -42,12 +42,13 @@ void launch_tiles(Runner& runner, TileParams p) {
     if constexpr (Kernel::exchanges) {
         tiling.exchange = tiling.empty_groups = 1;
         tiling.row_scales = Kernel::has_rows;
-        tiling.fused_tiles = static_cast<u32>(std::min<i64>(Kernel::slots, runner.tuning().fused_tiles) * blocks);
+        tiling.fused_tiles = static_cast<u32>(std::min<i64>(Kernel::held, runner.tuning().fused_tiles) * blocks);
     }
     place_plan(runner, p,
-               !Kernel::exchanges ? tiles_workspace(p.groups, row_tiles * tiling.column_tiles)
-               : Kernel::has_rows ? pair_workspace(p.groups, tiling.column_tiles, p.columns_in_all, p.rows)
-                                  : columns_workspace(p.groups, tiling.column_tiles, p.columns_in_all));
+               Kernel::leaves_notes ? notes_workspace(p.groups, tiling.column_tiles, p.rows)
+               : !Kernel::exchanges ? tiles_workspace(p.groups, row_tiles * tiling.column_tiles)
+               : Kernel::has_rows   ? pair_workspace(p.groups, tiling.column_tiles, p.columns_in_all, p.rows)
+                                    : columns_workspace(p.groups, tiling.column_tiles, p.columns_in_all));
     if (p.groups + 2 > Kernel::few_spans) launch_plan(runner, p);
     runner.template launch_together<Kernel>(blocks, p);
 }
@@ -222,6 +223,17 @@ void slabs(Runner& runner, const TileParams& p) {
     launch_tiles<TilesKernel<In, Codec, TileScales::slab, false>>(runner, p);
 }
 
+// Both ways. Where groups are short and rows narrow, few tiles share a scale, and leave notes.
+template <class In, class Codec, class Runner>
+void slabs_and_rows(Runner& runner, const TileParams& p) {
+    if constexpr (In::words == 4) {
+        using Kernel = NotedTilesKernel<In, Codec>;
+        if (p.operand[0].columns <= widest_noted && p.rows <= p.groups * runner.tuning().noted_rows)
+            return launch_tiles<Kernel>(runner, p);
+    }
+    launch_tiles<TilesKernel<In, Codec, TileScales::slab, true>>(runner, p);
+}
+
 template <class Codec, class Runner>
 void tiles(Runner& runner, Format input, TileParams& p, TileScales scales, bool with_rows) {
     if (scales == TileScales::slab && with_rows && in_two_halves<Codec>(runner, input, p))
@@ -235,7 +247,7 @@ void tiles(Runner& runner, Format input, TileParams& p, TileScales scales, bool 
         switch (scales) {
             case TileScales::slab:
                 if (with_rows)
-                    launch_tiles<TilesKernel<In, Codec, TileScales::slab, true>>(runner, p);
+                    slabs_and_rows<In, Codec>(runner, p);
                 else
                     slabs<In, Codec>(runner, p);
                 break;

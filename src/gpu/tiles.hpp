@@ -25,6 +25,9 @@ struct TilesKernel : TileCast<In_, Codec_, scales, with_rows, doublings_> {
     using Base::unit_rows, Base::slots, Base::few_spans, Base::batch, Base::has_rows;
     using typename Base::In, typename Base::Codec, typename Base::Params, typename Base::Shared;
 
+    static constexpr bool leaves_notes = false;  // noted_tiles.hpp
+    static constexpr int held = slots;           // tiles whose maxima are in, at most, before one is waited for
+
     template <class Thread>
     OCTET_GPU static void run(Thread& t, const Params& p, Shared& s) {
         if constexpr (exchanges)
@@ -33,7 +36,7 @@ struct TilesKernel : TileCast<In_, Codec_, scales, with_rows, doublings_> {
             run_alone(t, p, s);
     }
 
-private:
+protected:
     using Base::cast_columns, Base::cast_rows, Base::fetch, Base::find_scales, Base::idle, Base::landed, Base::nth;
     using Base::column_peak, Base::find_column_peaks, Base::lane_of, Base::place_of, Base::row_after;
     using typename Base::Place;
@@ -140,24 +143,31 @@ private:
             if (known) t.await_answer(answer);
             t.barrier();
             if (known) count_in(t, s, k + 2, last);
-            u32 words[8][2];
-            if (idle(t, s, k, here)) {
-                OCTET_UNROLL
-                for (u32(&two)[2] : words) two[0] = two[1] = 0;  // what units without rows have to give
-            } else if (row_scales && here.pieces() != Pieces::elements) {
-                if constexpr (row_scales) Base::cast_both(t, p, s, k, here, x, words);
-            } else {
-                if constexpr (has_rows) cast_rows(t, p, s, k, here, x);
-                cast_columns(t, s, k, here, x, words);
-            }
-            Base::template stage_columns<0>(t, s, k, here, words);
-            t.barrier();
-            Base::template store_columns<0>(t, s, k, here);
-            t.barrier();
-            Base::template stage_columns<4>(t, s, k, here, words);
-            t.barrier();
-            Base::template store_columns<4>(t, s, k, here);
+            cast(t, p, s, k, here, x);
         }
+    }
+
+    // Casts a tile whose scales are there, and stores it.
+    template <class Thread>
+    OCTET_GPU static void cast(Thread& t, const Params& p, Shared& s, u32 k, TileState state,
+                               const Eight<In> (&x)[static_cast<u32>(vectors)]) {
+        u32 words[8][2];
+        if (idle(t, s, k, state)) {
+            OCTET_UNROLL
+            for (u32(&two)[2] : words) two[0] = two[1] = 0;  // what units without rows have to give
+        } else if (row_scales && state.pieces() != Pieces::elements) {
+            if constexpr (row_scales) Base::cast_both(t, p, s, k, state, x, words);
+        } else {
+            if constexpr (has_rows) cast_rows(t, p, s, k, state, x);
+            cast_columns(t, s, k, state, x, words);
+        }
+        Base::template stage_columns<0>(t, s, k, state, words);
+        t.barrier();
+        Base::template store_columns<0>(t, s, k, state);
+        t.barrier();
+        Base::template stage_columns<4>(t, s, k, state, words);
+        t.barrier();
+        Base::template store_columns<4>(t, s, k, state);
     }
 
     // ---- items
@@ -335,21 +345,27 @@ private:
     OCTET_GPU static void scale_slabs(Thread& t, const Params& p, Shared& s, u32 k, TileState state, u32 peak) {
         const int thread = t.thread();
         if (thread >= (row_scales ? 2 : 1) * tile_columns) return;
+        scale_slab(t, p, s, k, state, peak, thread);
+    }
+    // place: of a column, or tile_columns and that of a row.
+    template <class Thread>
+    OCTET_GPU static void scale_slab(Thread& t, const Params& p, Shared& s, u32 k, TileState state, u32 peak,
+                                     int place) {
         const float scale = scale_of_bits<Codec>(peak, p.rule.rounding);
-        if (thread < tile_columns)
-            t.store_shared(&s.column_scale[0][thread], scale);
+        if (place < tile_columns)
+            t.store_shared(&s.column_scale[0][place], scale);
         else
-            t.store_shared(&s.row_scale[row_scales ? thread - tile_columns : 0], scale);
+            t.store_shared(&s.row_scale[row_scales ? place - tile_columns : 0], scale);
         if (!state.is_top() && !(row_scales && state.is_left())) return;
-        store_slab_scale(t, p, t.borrow_shared(&nth(s, k)), thread, scale);
+        store_slab_scale(t, p, t.borrow_shared(&nth(s, k)), place, scale);
     }
     template <class Thread>
-    OCTET_GPU static void store_slab_scale(Thread& t, const Params& p, const Tile& at, int thread, float scale) {
-        if (thread < tile_columns) {
-            if (at.state.is_top() && at.state.has_columns() && thread < at.columns)
-                store_scale(t, p.operand[at.operand].column_scale, scale, at.group, at.column0 + thread, 0);
-        } else if (at.state.is_left() && thread - tile_columns < at.rows) {
-            store_scale(t, p.row_scale, scale, at.group, at.row + thread - tile_columns, 0);
+    OCTET_GPU static void store_slab_scale(Thread& t, const Params& p, const Tile& at, int place, float scale) {
+        if (place < tile_columns) {
+            if (at.state.is_top() && at.state.has_columns() && place < at.columns)
+                store_scale(t, p.operand[at.operand].column_scale, scale, at.group, at.column0 + place, 0);
+        } else if (at.state.is_left() && place - tile_columns < at.rows) {
+            store_scale(t, p.row_scale, scale, at.group, at.row + place - tile_columns, 0);
         }
     }
 };

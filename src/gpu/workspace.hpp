@@ -12,7 +12,7 @@ namespace octet::gpu {
 
 // What one call needs at most.
 struct WorkspaceSize {
-    i64 groups, tiles = 0, slabs = 0, row_slabs = 0, column_words = 0, row_words = 0, row_powers = 0;
+    i64 groups, tiles = 0, slabs = 0, row_slabs = 0, column_words = 0, row_words = 0, row_powers = 0, notes = 0;
 
     static constexpr i64 align(i64 bytes) { return round_up(bytes, 256); }
     static constexpr i64 counter_bytes(i64 counters) { return counters * counter_words * 4; }
@@ -21,7 +21,7 @@ struct WorkspaceSize {
     }
     constexpr i64 cleared_bytes() const {
         return align(4) + align(counter_bytes(slabs)) + align(counter_bytes(row_slabs)) + align(column_words * 4) +
-               align(row_words * 4);
+               align(row_words * 4) + align(notes * i64{note_words} * 4);
     }
     constexpr i64 bytes() const {
         return group_bytes() + align(tiles * static_cast<i64>(sizeof(Tile))) + cleared_bytes() + align(row_powers);
@@ -45,6 +45,11 @@ constexpr WorkspaceSize pair_workspace(i64 groups, i64 column_tiles, i64 columns
     return {groups, 0, groups * column_tiles, rows / 128 + groups + 2, groups * columns, rows};
 }
 
+// The same, where tiles leave notes.
+constexpr WorkspaceSize notes_workspace(i64 groups, i64 column_tiles, i64 rows) {
+    return {groups, 0, 0, 0, 0, 0, 0, (rows / 128 + groups + 2) * column_tiles};
+}
+
 inline Plan place_plan(const WorkspaceSize& size, void* memory) {
     auto* at = static_cast<unsigned char*>(memory);
     const auto take = [&](i64 bytes) {
@@ -61,6 +66,8 @@ inline Plan place_plan(const WorkspaceSize& size, void* memory) {
     plan.row_arrived = reinterpret_cast<u32*>(take(WorkspaceSize::counter_bytes(size.row_slabs)));
     plan.column_amax = reinterpret_cast<u32*>(take(size.column_words * 4));
     plan.row_amax = reinterpret_cast<u32*>(take(size.row_words * 4));
+    u32* const notes = reinterpret_cast<u32*>(take(size.notes * i64{note_words} * 4));
+    plan.note = size.notes > 0 ? notes : nullptr;
     plan.row_power = take(size.row_powers);
     return plan;
 }

@@ -207,6 +207,12 @@ public:
         pause_as(State::waiting);
     }
     u32 load_fresh(const u32* from) { return *from; }
+    Vec16 load_fresh16(const u32* from) { return wide_load<Vec16>(from); }
+    void store_fresh(u32* to, u32 value) { *to = value; }
+    Vec16 await_marked16(const u32* from, u32 mark) {
+        for (int i = 0; i < 4; ++i) wait(from + i, mark);  // a word is written at once, its highest bit too
+        return load_fresh16(from);
+    }
     u32 arrive_everywhere() {
         barrier();
         if (lane_.thread == 0) ++*block_.arrived;

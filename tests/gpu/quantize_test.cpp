@@ -748,6 +748,65 @@ TEST(GpuSlabs, TallTilesOfLongGroups) {
     EXPECT_FALSE(taken(400, 1, Format::f32, 1));  // for which there is no room
 }
 
+// Tiles that leave notes: rows as wide as such are, and groups with more tiles above each other than are read at once,
+// held and split.
+class GpuNotes : public testing::TestWithParam<std::tuple<std::int64_t, int>> {};
+
+TEST_P(GpuNotes, EqualTheReference) {
+    const auto [columns, width] = GetParam();
+    const bool long_groups = columns < 300;
+    for (const std::int64_t blocks : {3, 20}) {
+        Case c(static_cast<std::uint64_t>(columns + blocks), width, Scaling::rowwise);
+        c.input = Format::bf16;
+        c.k = columns;
+        c.m = long_groups ? 18 * 128 + 300 : 300;
+        const auto end = static_cast<std::int32_t>(c.m - 9);
+        if (long_groups)
+            c.ends = {1, 1, 40, end - 160, end};
+        else
+            c.ends = {128, 129, 129, 270, end};
+        QuantizerTuning tuning = without_strips();
+        tuning.noted_rows = 2048;
+        tuning.from_rows = 0;
+        c.runner = EmulatorRunner(width, blocks, tuning);
+        SCOPED_TRACE(testing::Message() << columns << " columns, " << blocks << " blocks, alignment " << c.alignment);
+        ASSERT_NO_THROW(check_pair(c));
+        c.with_codec([&](auto codec) {
+            EXPECT_TRUE((c.runner.template launched_last<NotedTilesKernel<Bf16In, decltype(codec)>>()));
+        });
+        if (!long_groups) {
+            ASSERT_NO_THROW(check_weights(c));
+        }
+        if (testing::Test::HasFailure()) return;
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, GpuNotes,
+                         testing::Combine(testing::Values(9, 136, 1400, 2047, 2048), testing::Values(32, 64)));
+
+TEST(GpuNotes, AreLeftWhereFewTilesShare) {
+    const auto left = [](std::int64_t rows, std::int64_t columns, std::size_t groups, Format input, int most) {
+        Case c(3, 32, Scaling::rowwise);
+        c.options.format = Format::e4m3;
+        c.input = input;
+        c.m = rows;
+        c.k = columns;
+        c.ends.assign(groups, static_cast<std::int32_t>(rows));
+        QuantizerTuning tuning = without_strips();
+        tuning.noted_rows = most;
+        tuning.from_rows = 0;
+        c.runner = EmulatorRunner(32, 2, tuning);
+        check_pair(c);
+        return c.runner.launched_last<NotedTilesKernel<Bf16In, E4M3>>();
+    };
+    EXPECT_TRUE(left(60, 2048, 1, Format::bf16, 60));
+    EXPECT_FALSE(left(60, 2049, 1, Format::bf16, 60));
+    EXPECT_FALSE(left(61, 40, 1, Format::bf16, 60));
+    EXPECT_TRUE(left(61, 40, 2, Format::bf16, 60));
+    EXPECT_FALSE(left(60, 40, 1, Format::f32, 60));
+    EXPECT_FALSE(left(60, 40, 1, Format::bf16, 0));
+}
+
 // Groups that a block holds, one that it just holds, and longer ones, parts of which it reads twice.
 TEST(GpuStrips, OfAnyLength) {
     for (const Scaling scaling : {Scaling::rowwise, Scaling::mx, Scaling::blockwise})
