@@ -1,8 +1,9 @@
-// Tiles that exchange maxima (tiles.hpp), where few share a scale: casts both ways of short groups and narrow rows.
+// Tiles that exchange maxima (tiles.hpp), where few share a scale and scales are powers of two: casts both ways of short
+// groups and narrow rows.
 //
-// Each tile leaves a note of its own maxima, and who casts one reads the notes of all tiles that share with it. What a
-// note says is marked as said, so nothing is counted, no answer is awaited, and what is asked for as a turn begins is
-// there when it is wanted. Reading so many notes is what it costs: 16 of a row of tiles, 4 KB for each of them.
+// Each tile leaves a note of its own scales, a byte each, and who casts one reads the notes of all tiles that share with
+// it. A byte that is there says so itself, so nothing is counted, no answer is awaited, and what is asked for as a turn
+// begins is there when it is wanted. Reading so many notes is what it costs: 16 of a row of tiles, 2 KB for each of them.
 #pragma once
 
 #include "gpu/tiles.hpp"
@@ -14,7 +15,6 @@ struct NotedTilesKernel : TilesKernel<In_, Codec_, TileScales::slab, true> {
     using Base = TilesKernel<In_, Codec_, TileScales::slab, true>;
     using Base::row_scales, Base::tile_columns, Base::units, Base::vectors, Base::unit_rows, Base::slots, Base::batch;
     using typename Base::In, typename Base::Codec, typename Base::Params, typename Base::Shared;
-    static_assert(In::words == 4, "a note is two bf16 magnitudes a word");
     static constexpr bool leaves_notes = true;
     static constexpr int ahead = 2;  // turns before a tile is cast, in which it leaves its note
     static constexpr int held = ahead + 1;
@@ -37,7 +37,7 @@ struct NotedTilesKernel : TilesKernel<In_, Codec_, TileScales::slab, true> {
             for (int i = 0; i < slots; ++i) state[i] = state[i + 1];
             if (turn >= 0 && !state[0].is_there()) break;
             const Visit visit = turn < 0 ? Visit::first : state[0].visit();
-            const Notes notes = ask(t, p, s, k, visit == Visit::fused || visit == Visit::second);
+            const Vec16 note = ask(t, p, s, k, visit == Visit::fused || visit == Visit::second);
             if (visit == Visit::first) {
                 state[slots] = Base::fetch(t, p, s, k + slots);
                 t.template await_copies<slots - ahead>();
@@ -53,7 +53,7 @@ struct NotedTilesKernel : TilesKernel<In_, Codec_, TileScales::slab, true> {
                 state[slots] = Base::fetch(t, p, s, k + slots);
             }
             if ((k + slots + 1) % batch == 0) Base::work_out(t, p, s, k + slots + 1);
-            if (visit != Visit::first) find_scales(t, p, s, k, state[0], notes);
+            if (visit != Visit::first) find_scales(t, p, s, k, state[0], note);
             t.barrier();
             if (visit != Visit::first) Base::cast(t, p, s, k, state[0], x);
         }
@@ -62,104 +62,128 @@ struct NotedTilesKernel : TilesKernel<In_, Codec_, TileScales::slab, true> {
 private:
     using Base::nth;
 
-    // ---- notes: bf16 magnitudes two to a word, of the tile's columns and then of its rows. A magnitude has no sign:
-    // in a note that bit is set, and so a word of zeros has not been written yet.
+    // ---- notes: a byte a column of the tile, and then a byte a row, that says which power of two its scale would be,
+    // the larger the smaller. 0 has not been written yet.
 
-    // What a thread read of them: the pieces of eight columns and of eight rows by one of the tiles that share these.
-    struct Notes {
-        Vec16 of_columns, of_rows;
-    };
-    OCTET_GPU static Vec16 empty_note() { return {{note_mark, note_mark, note_mark, note_mark}}; }
-    OCTET_GPU static bool is_left_yet(const Vec16& v) {
-        return (v.word[0] & v.word[1] & v.word[2] & v.word[3] & note_mark) == note_mark;
+    static constexpr u32 max_bits = std::bit_cast<u32>(Codec::max), least_peak = std::bit_cast<u32>(1e-12f);
+    // As scale_of_bits; `code_of_one` is above the exponents of all scales.
+    static constexpr u32 code_of_one = 190, infinite = 200, nan = 255;
+    OCTET_GPU static constexpr u32 code_of_number(u32 peak) {
+        const u32 a = peak > least_peak ? peak : least_peak;
+        return code_of_one - ((max_bits >> 23) + 127u - (a >> 23) - ((a & 0x7FFFFFu) > (max_bits & 0x7FFFFFu)));
+    }
+    OCTET_GPU static u32 code_of(u32 peak) {
+        const u32 code = peak == 0x7F800000u ? infinite : code_of_number(peak);
+        return peak > 0x7F800000u ? nan : code;
+    }
+    OCTET_GPU static float scale_of(u32 code) {
+        const float scale = code == infinite ? 0.0f : std::bit_cast<float>((code_of_one - code) << 23);
+        return std::bit_cast<float>(code == nan ? 0x7FC00000u : std::bit_cast<u32>(scale));
     }
 
-    // Sixteen threads share eight columns and eight rows, a sharing tile each.
+    // What a thread reads: of sixteen columns, or rows, what one of the tiles says that share them.
+    OCTET_GPU static Vec16 no_note() {
+        constexpr u32 zeros = code_of_number(0) * 0x01010101u;
+        return {{zeros, zeros, zeros, zeros}};
+    }
+    OCTET_GPU static bool is_left(const Vec16& v) {
+        u32 missing = 0;
+        OCTET_UNROLL
+        for (int i = 0; i < 4; ++i) missing |= (v.word[i] - 0x01010101u) & ~v.word[i];
+        return (missing & 0x80808080u) == 0;
+    }
+
+    // Sixteen threads share sixteen columns or rows, a tile each; the first half of the block columns.
     template <class Thread>
     OCTET_GPU static u32 reader_of(Thread& t) {
         return static_cast<u32>(t.thread()) % note_readers;
     }
     template <class Thread>
-    OCTET_GPU static const u32* column_note(Thread& t, const Params& p, Shared& s, u32 k, u32 tile) {
-        const u32 eight = static_cast<u32>(t.thread()) / note_readers;
-        return t.load_shared(&nth(s, k).column_amax) + tile * p.tiling.column_tiles * note_words + 4 * eight;
+    OCTET_GPU static bool reads_rows(Thread& t) {
+        return t.thread() >= Base::threads / 2;
     }
     template <class Thread>
-    OCTET_GPU static const u32* row_note(Thread& t, Shared& s, u32 k, u32 tile) {
-        const u32 eight = static_cast<u32>(t.thread()) / note_readers;
-        return t.load_shared(&nth(s, k).row_amax) + tile * note_words + note_words / 2 + 4 * eight;
-    }
-
-    template <class Thread>
-    OCTET_GPU static Notes ask(Thread& t, const Params& p, Shared& s, u32 k, bool wanted) {
-        const u32 me = reader_of(t);
-        Notes notes{empty_note(), empty_note()};
-        if (wanted && me < p.tiling.column_tiles) notes.of_rows = t.load_fresh16(row_note(t, s, k, me));
-        if (wanted && me < t.load_shared(&nth(s, k).above))
-            notes.of_columns = t.load_fresh16(column_note(t, p, s, k, me));
-        return notes;
+    OCTET_GPU static const u32* note_of(Thread& t, const Params& p, Shared& s, u32 k, u32 tile) {
+        const u32 piece = static_cast<u32>(t.thread()) / note_readers % 8 * 4;
+        if (reads_rows(t)) return t.load_shared(&nth(s, k).row_amax) + tile * note_words + note_words / 2 + piece;
+        return t.load_shared(&nth(s, k).column_amax) + tile * p.tiling.column_tiles * note_words + piece;
     }
 
-    // Of the columns that a thread reads notes of, and likewise rows, the maxima of two, where one of four neighbours
-    // has them: 4 (l % 2) + 2 (l / 2) and the next.
     template <class Thread>
-    OCTET_GPU static u32 fold_notes(Thread& t, Vec16 v) {
-        deal_words<In, 2>(t, v.word);
-        OCTET_UNROLL
-        for (u32 mask = 4; mask < note_readers; mask *= 2)
-            v.word[0] = magnitude_max<In>(t, v.word[0], t.shuffle_xor(v.word[0], static_cast<int>(mask)));
-        return v.word[0];
+    OCTET_GPU static Vec16 ask(Thread& t, const Params& p, Shared& s, u32 k, bool wanted) {
+        Vec16 note = no_note();
+        if (!wanted) return note;
+        const u32 me = reader_of(t), sharing = reads_rows(t) ? p.tiling.column_tiles : t.load_shared(&nth(s, k).above);
+        if (me < sharing) note = t.load_fresh16(note_of(t, p, s, k, me));
+        return note;
     }
-
-    // From the notes to scales, of a column or row a thread.
     template <class Thread>
-    OCTET_GPU static void find_scales(Thread& t, const Params& p, Shared& s, u32 k, TileState state, Notes notes) {
-        const u32 me = reader_of(t), above = t.load_shared(&nth(s, k).above);
-        if (!is_left_yet(notes.of_rows)) notes.of_rows = t.await_marked16(row_note(t, s, k, me), note_mark);
-        if (!is_left_yet(notes.of_columns))
-            notes.of_columns = t.await_marked16(column_note(t, p, s, k, me), note_mark);
-        if (above > note_readers && state.visit() != Visit::only)
-            notes.of_columns = fold_later_notes(t, p, s, k, above, notes.of_columns);
-        const u32 columns = fold_notes(t, notes.of_columns), rows = fold_notes(t, notes.of_rows);
-        const u32 both = me & 8 ? rows : columns, magnitude = (me & 4 ? both : both << 16) & 0x7FFF0000u;
-        const u32 place = static_cast<u32>(t.thread()) / note_readers * 8 + me % 2 * 4 + me / 2 % 2 * 2 + me / 4 % 2;
-        Base::scale_slab(t, p, s, k, state, magnitude, static_cast<int>(place + (me & 8 ? tile_columns : 0)));
-    }
-    // Of groups with more tiles above each other than there are readers.
-    template <class Thread>
-    OCTET_GPU_RARE static Vec16 fold_later_notes(Thread& t, const Params& p, Shared& s, u32 k, u32 above, Vec16 v) {
-        for (u32 tile = reader_of(t) + note_readers; tile < above; tile += note_readers) {
-            const Vec16 other = t.await_marked16(column_note(t, p, s, k, tile), note_mark);
-            OCTET_UNROLL
-            for (int i = 0; i < 4; ++i) v.word[i] = magnitude_max<In>(t, v.word[i], other.word[i]);
+    OCTET_GPU static Vec16 await_note(Thread& t, const u32* from) {
+        Vec16 v = t.load_fresh16(from);
+        while (!is_left(v)) {
+            t.wait_a_little(from);
+            v = t.load_fresh16(from);
         }
         return v;
     }
 
-    // A thread writes two columns or two rows.
+    // From the notes to scales, of a column or row a thread.
     template <class Thread>
-    OCTET_GPU static void leave(Thread& t, Shared& s, u32 k, TileState state) {
-        const int thread = t.thread();
-        if (!state.hands_in() || thread >= static_cast<int>(note_words)) return;
-        const i32 rows = t.load_shared(&nth(s, k).rows), column_tile = t.load_shared(&nth(s, k).column0) / tile_columns;
-        u32 word = 0;
-        if (thread < tile_columns / 2) {
-            const int busy = state.is_whole() ? units : (rows + unit_rows - 1) / unit_rows;
+    OCTET_GPU static void find_scales(Thread& t, const Params& p, Shared& s, u32 k, TileState state, Vec16 note) {
+        const u32 me = reader_of(t), above = t.load_shared(&nth(s, k).above);
+        if (!is_left(note)) note = await_note(t, note_of(t, p, s, k, me));
+        if (above > note_readers && !reads_rows(t) && state.visit() != Visit::only)
+            note = fold_later(t, p, s, k, above, note);
+        u32 two[8];  // bytes of a word apart, so that they are folded as magnitudes are
+        OCTET_UNROLL
+        for (int i = 0; i < 4; ++i) {
+            two[2 * i] = note.word[i] & 0x00FF00FFu;
+            two[2 * i + 1] = note.word[i] >> 8 & 0x00FF00FFu;
+        }
+        OCTET_UNROLL
+        for (int mask = 1; mask < 8; mask *= 2) {
+            const int kept = 4 / mask;
+            const bool later = t.thread() & mask;
             OCTET_UNROLL
-            for (int u = 0; u < units; ++u) {
-                if (u >= busy) continue;
-                const u32 two = t.load_shared(reinterpret_cast<const u32*>(&s.column_peak[u][2 * thread]));
-                word = magnitude_max<In>(t, word, two);
-            }
-        } else {
-            const int row = 2 * thread - tile_columns;
-            if (row < rows) {
-                const Vec8 two = t.load_shared(reinterpret_cast<const Vec8*>(&s.row_peak[row]));
-                word = two.word[0] >> 16 | two.word[1];
+            for (int i = 0; i < kept; ++i) {
+                const u32 given = t.shuffle_xor(later ? two[i] : two[kept + i], mask);
+                two[i] = magnitude_max<In>(t, later ? two[kept + i] : two[i], given);
             }
         }
-        t.store_fresh(t.load_shared(&nth(s, k).row_amax) + static_cast<u32>(column_tile) * note_words + thread,
-                      word | note_mark);
+        const u32 codes = magnitude_max<In>(t, two[0], t.shuffle_xor(two[0], 8));
+        const u32 place = static_cast<u32>(t.thread()) / note_readers * 16 + me % 2 * 8 + me / 2 % 2 * 4 + me / 4 % 2 +
+                          me / 8 * 2;
+        Base::place_scale(t, p, s, k, state, scale_of((me & 8 ? codes >> 16 : codes) & 0xFFu), static_cast<int>(place));
+    }
+    // Of groups with more tiles above each other than there are readers.
+    template <class Thread>
+    OCTET_GPU_RARE static Vec16 fold_later(Thread& t, const Params& p, Shared& s, u32 k, u32 above, Vec16 v) {
+        constexpr u32 even = 0x00FF00FFu;
+        for (u32 tile = reader_of(t) + note_readers; tile < above; tile += note_readers) {
+            const Vec16 other = await_note(t, note_of(t, p, s, k, tile));
+            OCTET_UNROLL
+            for (int i = 0; i < 4; ++i) {
+                const u32 low = magnitude_max<In>(t, v.word[i] & even, other.word[i] & even),
+                          high = magnitude_max<In>(t, v.word[i] >> 8 & even, other.word[i] >> 8 & even);
+                v.word[i] = (low & even) | (high & even) << 8;
+            }
+        }
+        return v;
+    }
+
+    // A thread writes its column's byte, or its row's.
+    template <class Thread>
+    OCTET_GPU static void leave(Thread& t, Shared& s, u32 k, TileState state) {
+        if (!state.hands_in()) return;
+        const int thread = t.thread();
+        const i32 rows = t.load_shared(&nth(s, k).rows), column_tile = t.load_shared(&nth(s, k).column0) / tile_columns;
+        u32 peak = 0;
+        if (!reads_rows(t))
+            peak = Base::column_peak(t, s.column_peak, thread, 0, state.is_whole() ? units : (rows + unit_rows - 1) / unit_rows);
+        else if (thread - tile_columns < rows)
+            peak = t.load_shared(&s.row_peak[thread - tile_columns]);
+        u32* const note = t.load_shared(&nth(s, k).row_amax) + static_cast<u32>(column_tile) * note_words;
+        t.store_fresh(reinterpret_cast<u8*>(note) + thread, static_cast<u8>(code_of(peak)));
     }
 };
 

@@ -91,11 +91,10 @@ struct Tile;  // tile_list.hpp
 // 32 bytes apart.
 inline constexpr u32 counter_words = 8;
 
-// A tile's note of its maxima (tiles.hpp): 128 columns' and 128 rows', two a word.
-inline constexpr u32 note_words = 128;
-inline constexpr u32 note_mark = 0x80008000u;  // set in what has been written
-inline constexpr u32 note_readers = 16;        // threads that share eight rows, a tile beside them each
-inline constexpr i64 widest_noted = 2048;      // columns that so many tiles have
+// A tile's note (noted_tiles.hpp): 128 columns and 128 rows, a byte each.
+inline constexpr u32 note_words = 64;
+inline constexpr u32 note_readers = 16;    // threads that share sixteen rows, a tile beside them each
+inline constexpr i64 widest_noted = 2048;  // columns that so many tiles have
 
 struct Plan {
     Group* group;      // [groups + 1]; the last one holds the rows that nobody owns. Without items

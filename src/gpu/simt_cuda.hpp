@@ -218,18 +218,13 @@ struct CudaThread {
                      : "memory");
         return v;
     }
-    // For other blocks to see, word by word.
-    OCTET_GPU static void store_fresh(u32* to, u32 value) {
-        asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(__cvta_generic_to_global(to)), "r"(value) : "memory");
+    // For other blocks to see.
+    OCTET_GPU static void store_fresh(u8* to, u8 value) {
+        asm volatile("st.relaxed.gpu.global.u8 [%0], %1;" ::"l"(__cvta_generic_to_global(to)), "r"(u32{value})
+                     : "memory");
     }
-    // Waits for four words in which all bits of the mark, its highest among them, are set.
-    OCTET_GPU static Vec16 await_marked16(const u32* from, u32 mark) {
-        Vec16 v;
-        do {
-            v = load_fresh16(from);
-        } while ((v.word[0] & v.word[1] & v.word[2] & v.word[3] & mark) != mark);
-        return v;
-    }
+    // Before one looks again at 16 bytes of which some are still zero.
+    OCTET_GPU static void wait_a_little(const u32*) {}
     OCTET_GPU static void wait(const u32* counter, u32 count) {
         while (load_fresh(counter) < count) {
         }

@@ -109,17 +109,10 @@ struct HipThread {
     OCTET_GPU static Vec16 load_fresh16(const u32* from) {
         return {{load_fresh(from), load_fresh(from + 1), load_fresh(from + 2), load_fresh(from + 3)}};
     }
-    OCTET_GPU static void store_fresh(u32* to, u32 value) {
+    OCTET_GPU static void store_fresh(u8* to, u8 value) {
         __hip_atomic_store(to, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
     }
-    OCTET_GPU static Vec16 await_marked16(const u32* from, u32 mark) {
-        Vec16 v = load_fresh16(from);
-        while ((v.word[0] & v.word[1] & v.word[2] & v.word[3] & mark) != mark) {
-            __builtin_amdgcn_s_sleep(1);
-            v = load_fresh16(from);
-        }
-        return v;
-    }
+    OCTET_GPU static void wait_a_little(const u32*) { __builtin_amdgcn_s_sleep(1); }
     OCTET_GPU static void wait(const u32* counter, u32 count) {
         while (load_fresh(counter) < count) __builtin_amdgcn_s_sleep(1);
     }

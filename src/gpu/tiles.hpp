@@ -351,7 +351,11 @@ protected:
     template <class Thread>
     OCTET_GPU static void scale_slab(Thread& t, const Params& p, Shared& s, u32 k, TileState state, u32 peak,
                                      int place) {
-        const float scale = scale_of_bits<Codec>(peak, p.rule.rounding);
+        place_scale(t, p, s, k, state, scale_of_bits<Codec>(peak, p.rule.rounding), place);
+    }
+    template <class Thread>
+    OCTET_GPU static void place_scale(Thread& t, const Params& p, Shared& s, u32 k, TileState state, float scale,
+                                      int place) {
         if (place < tile_columns)
             t.store_shared(&s.column_scale[0][place], scale);
         else

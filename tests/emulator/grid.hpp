@@ -9,6 +9,7 @@
 //   - threads that wait for a count that nobody will reach.
 #pragma once
 
+#include <algorithm>
 #include <cstring>
 #include <deque>
 #include <memory>
@@ -60,7 +61,13 @@ struct Lane {
     const u32* waits_for = nullptr;
     u32 wait_count = 0;
 
-    bool waits() const { return *waits_for < wait_count; }
+    int wait_bytes = 0;  // all of which must not be zero
+
+    bool waits() const {
+        if (wait_bytes == 0) return *waits_for < wait_count;
+        const auto* bytes = reinterpret_cast<const u8*>(waits_for);
+        return std::find(bytes, bytes + wait_bytes, u8{0}) != bytes + wait_bytes;
+    }
     void do_atomics() {
         for (const auto& [to, value] : maxima) *to = value > *to ? value : *to;
         maxima.clear();
@@ -208,10 +215,12 @@ public:
     }
     u32 load_fresh(const u32* from) { return *from; }
     Vec16 load_fresh16(const u32* from) { return wide_load<Vec16>(from); }
-    void store_fresh(u32* to, u32 value) { *to = value; }
-    Vec16 await_marked16(const u32* from, u32 mark) {
-        for (int i = 0; i < 4; ++i) wait(from + i, mark);  // a word is written at once, its highest bit too
-        return load_fresh16(from);
+    void store_fresh(u8* to, u8 value) { *to = value; }
+    void wait_a_little(const u32* from) {
+        lane_.waits_for = from;
+        lane_.wait_bytes = 16;
+        pause_as(State::waiting);
+        lane_.wait_bytes = 0;
     }
     u32 arrive_everywhere() {
         barrier();

@@ -768,6 +768,7 @@ TEST_P(GpuNotes, EqualTheReference) {
         QuantizerTuning tuning = without_strips();
         tuning.noted_rows = 2048;
         tuning.from_rows = 0;
+        c.options.scale_rounding = ScaleRounding::power_of_two;
         c.runner = EmulatorRunner(width, blocks, tuning);
         SCOPED_TRACE(testing::Message() << columns << " columns, " << blocks << " blocks, alignment " << c.alignment);
         ASSERT_NO_THROW(check_pair(c));
@@ -785,7 +786,8 @@ INSTANTIATE_TEST_SUITE_P(All, GpuNotes,
                          testing::Combine(testing::Values(9, 136, 1400, 2047, 2048), testing::Values(32, 64)));
 
 TEST(GpuNotes, AreLeftWhereFewTilesShare) {
-    const auto left = [](std::int64_t rows, std::int64_t columns, std::size_t groups, Format input, int most) {
+    const auto left = [](std::int64_t rows, std::int64_t columns, std::size_t groups, Format input, int most,
+                         ScaleRounding rounding = ScaleRounding::power_of_two) {
         Case c(3, 32, Scaling::rowwise);
         c.options.format = Format::e4m3;
         c.input = input;
@@ -795,6 +797,7 @@ TEST(GpuNotes, AreLeftWhereFewTilesShare) {
         QuantizerTuning tuning = without_strips();
         tuning.noted_rows = most;
         tuning.from_rows = 0;
+        c.options.scale_rounding = rounding;
         c.runner = EmulatorRunner(32, 2, tuning);
         check_pair(c);
         return c.runner.launched_last<NotedTilesKernel<Bf16In, E4M3>>();
@@ -805,6 +808,7 @@ TEST(GpuNotes, AreLeftWhereFewTilesShare) {
     EXPECT_TRUE(left(61, 40, 2, Format::bf16, 60));
     EXPECT_FALSE(left(60, 40, 1, Format::f32, 60));
     EXPECT_FALSE(left(60, 40, 1, Format::bf16, 0));
+    EXPECT_FALSE(left(60, 40, 1, Format::bf16, 60, ScaleRounding::exact));
 }
 
 // Groups that a block holds, one that it just holds, and longer ones, parts of which it reads twice.
