@@ -1,9 +1,10 @@
-// Tiles that exchange maxima (tiles.hpp), where few share a scale and scales are powers of two: casts both ways of short
-// groups and narrow rows.
+// Tiles that exchange maxima (tiles.hpp), where few share a scale and scales are powers of two: casts both ways of
+// short groups and narrow rows.
 //
-// Each tile leaves a note of its own scales, a byte each, and who casts one reads the notes of all tiles that share with
-// it. A byte that is there says so itself, so nothing is counted, no answer is awaited, and what is asked for as a turn
-// begins is there when it is wanted. Reading so many notes is what it costs: 16 of a row of tiles, 2 KB for each of them.
+// Each tile leaves a note of its own scales, a byte each, and who casts one reads the notes of all tiles that share
+// with it. A byte that is there says so itself, so nothing is counted, no answer is awaited, and what is asked for as a
+// turn begins is there when it is wanted. Reading so many notes is what it costs: 16 of a row of tiles, 2 KB for each
+// of them.
 #pragma once
 
 #include "gpu/tiles.hpp"
@@ -86,12 +87,6 @@ private:
         constexpr u32 zeros = code_of_number(0) * 0x01010101u;
         return {{zeros, zeros, zeros, zeros}};
     }
-    OCTET_GPU static bool is_left(const Vec16& v) {
-        u32 missing = 0;
-        OCTET_UNROLL
-        for (int i = 0; i < 4; ++i) missing |= (v.word[i] - 0x01010101u) & ~v.word[i];
-        return (missing & 0x80808080u) == 0;
-    }
 
     // Sixteen threads share sixteen columns or rows, a tile each; the first half of the block columns.
     template <class Thread>
@@ -117,21 +112,12 @@ private:
         if (me < sharing) note = t.load_fresh16(note_of(t, p, s, k, me));
         return note;
     }
-    template <class Thread>
-    OCTET_GPU static Vec16 await_note(Thread& t, const u32* from) {
-        Vec16 v = t.load_fresh16(from);
-        while (!is_left(v)) {
-            t.wait_a_little(from);
-            v = t.load_fresh16(from);
-        }
-        return v;
-    }
 
     // From the notes to scales, of a column or row a thread.
     template <class Thread>
     OCTET_GPU static void find_scales(Thread& t, const Params& p, Shared& s, u32 k, TileState state, Vec16 note) {
         const u32 me = reader_of(t), above = t.load_shared(&nth(s, k).above);
-        if (!is_left(note)) note = await_note(t, note_of(t, p, s, k, me));
+        if (!all_bytes(note)) note = t.await_bytes(note_of(t, p, s, k, me));
         if (above > note_readers && !reads_rows(t) && state.visit() != Visit::only)
             note = fold_later(t, p, s, k, above, note);
         u32 two[8];  // bytes of a word apart, so that they are folded as magnitudes are
@@ -151,21 +137,32 @@ private:
             }
         }
         const u32 codes = magnitude_max<In>(t, two[0], t.shuffle_xor(two[0], 8));
-        const u32 place = static_cast<u32>(t.thread()) / note_readers * 16 + me % 2 * 8 + me / 2 % 2 * 4 + me / 4 % 2 +
-                          me / 8 * 2;
+        const u32 place =
+            static_cast<u32>(t.thread()) / note_readers * 16 + me % 2 * 8 + me / 2 % 2 * 4 + me / 4 % 2 + me / 8 * 2;
         Base::place_scale(t, p, s, k, state, scale_of((me & 8 ? codes >> 16 : codes) & 0xFFu), static_cast<int>(place));
     }
-    // Of groups with more tiles above each other than there are readers.
+    // Of groups with more tiles above each other than there are readers: several notes in flight, as registers allow.
     template <class Thread>
     OCTET_GPU_RARE static Vec16 fold_later(Thread& t, const Params& p, Shared& s, u32 k, u32 above, Vec16 v) {
-        constexpr u32 even = 0x00FF00FFu;
-        for (u32 tile = reader_of(t) + note_readers; tile < above; tile += note_readers) {
-            const Vec16 other = await_note(t, note_of(t, p, s, k, tile));
+        constexpr u32 even = 0x00FF00FFu, at_once = 3;
+        OCTET_ROLLED
+        for (u32 tile = reader_of(t) + note_readers; tile < above; tile += at_once * note_readers) {
+            Vec16 others[at_once];
             OCTET_UNROLL
-            for (int i = 0; i < 4; ++i) {
-                const u32 low = magnitude_max<In>(t, v.word[i] & even, other.word[i] & even),
-                          high = magnitude_max<In>(t, v.word[i] >> 8 & even, other.word[i] >> 8 & even);
-                v.word[i] = (low & even) | (high & even) << 8;
+            for (u32 i = 0; i < at_once; ++i)
+                others[i] = tile + i * note_readers < above
+                                ? t.load_fresh16(note_of(t, p, s, k, tile + i * note_readers))
+                                : no_note();
+            OCTET_UNROLL
+            for (u32 i = 0; i < at_once; ++i) {
+                if (!all_bytes(others[i])) others[i] = t.await_bytes(note_of(t, p, s, k, tile + i * note_readers));
+                OCTET_UNROLL
+                for (int w = 0; w < 4; ++w) {
+                    const u32 a = v.word[w], b = others[i].word[w];
+                    const u32 low = magnitude_max<In>(t, a & even, b & even),
+                              high = magnitude_max<In>(t, a >> 8 & even, b >> 8 & even);
+                    v.word[w] = (low & even) | (high & even) << 8;
+                }
             }
         }
         return v;
@@ -179,7 +176,8 @@ private:
         const i32 rows = t.load_shared(&nth(s, k).rows), column_tile = t.load_shared(&nth(s, k).column0) / tile_columns;
         u32 peak = 0;
         if (!reads_rows(t))
-            peak = Base::column_peak(t, s.column_peak, thread, 0, state.is_whole() ? units : (rows + unit_rows - 1) / unit_rows);
+            peak = Base::column_peak(t, s.column_peak, thread, 0,
+                                     state.is_whole() ? units : (rows + unit_rows - 1) / unit_rows);
         else if (thread - tile_columns < rows)
             peak = t.load_shared(&s.row_peak[thread - tile_columns]);
         u32* const note = t.load_shared(&nth(s, k).row_amax) + static_cast<u32>(column_tile) * note_words;

@@ -57,6 +57,14 @@ struct alignas(8) Vec8 {
     u32 word[2];
 };
 
+// No byte is zero.
+OCTET_GPU bool all_bytes(const Vec16& v) {
+    u32 missing = 0;
+    OCTET_UNROLL
+    for (int i = 0; i < 4; ++i) missing |= (v.word[i] - 0x01010101u) & ~v.word[i];
+    return (missing & 0x80808080u) == 0;
+}
+
 // Threads that shuffle with each other.
 inline constexpr int unit = 32;
 

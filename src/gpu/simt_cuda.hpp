@@ -223,8 +223,12 @@ struct CudaThread {
         asm volatile("st.relaxed.gpu.global.u8 [%0], %1;" ::"l"(__cvta_generic_to_global(to)), "r"(u32{value})
                      : "memory");
     }
-    // Before one looks again at 16 bytes of which some are still zero.
-    OCTET_GPU static void wait_a_little(const u32*) {}
+    // Waits until none of 16 bytes is zero.
+    OCTET_GPU static Vec16 await_bytes(const u32* from) {
+        Vec16 v = load_fresh16(from);
+        while (!all_bytes(v)) v = load_fresh16(from);
+        return v;
+    }
     OCTET_GPU static void wait(const u32* counter, u32 count) {
         while (load_fresh(counter) < count) {
         }

@@ -112,7 +112,14 @@ struct HipThread {
     OCTET_GPU static void store_fresh(u8* to, u8 value) {
         __hip_atomic_store(to, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
     }
-    OCTET_GPU static void wait_a_little(const u32*) { __builtin_amdgcn_s_sleep(1); }
+    OCTET_GPU static Vec16 await_bytes(const u32* from) {
+        Vec16 v = load_fresh16(from);
+        while (!all_bytes(v)) {
+            __builtin_amdgcn_s_sleep(1);
+            v = load_fresh16(from);
+        }
+        return v;
+    }
     OCTET_GPU static void wait(const u32* counter, u32 count) {
         while (load_fresh(counter) < count) __builtin_amdgcn_s_sleep(1);
     }

@@ -228,7 +228,8 @@ template <class In, class Codec, class Runner>
 void slabs_and_rows(Runner& runner, const TileParams& p) {
     if constexpr (In::words == 4) {
         using Kernel = NotedTilesKernel<In, Codec>;
-        if (p.rule.rounding == ScaleRounding::power_of_two && p.operand[0].columns <= widest_noted && p.rows <= p.groups * runner.tuning().noted_rows)
+        if (p.ends && p.rule.rounding == ScaleRounding::power_of_two && p.operand[0].columns <= widest_noted &&
+            p.rows <= p.groups * runner.tuning().noted_rows)
             return launch_tiles<Kernel>(runner, p);
     }
     launch_tiles<TilesKernel<In, Codec, TileScales::slab, true>>(runner, p);

@@ -9,7 +9,6 @@
 //   - threads that wait for a count that nobody will reach.
 #pragma once
 
-#include <algorithm>
 #include <cstring>
 #include <deque>
 #include <memory>
@@ -61,12 +60,13 @@ struct Lane {
     const u32* waits_for = nullptr;
     u32 wait_count = 0;
 
-    int wait_bytes = 0;  // all of which must not be zero
+    const u32* waits_for_bytes = nullptr;  // 16, or null
 
     bool waits() const {
-        if (wait_bytes == 0) return *waits_for < wait_count;
-        const auto* bytes = reinterpret_cast<const u8*>(waits_for);
-        return std::find(bytes, bytes + wait_bytes, u8{0}) != bytes + wait_bytes;
+        if (waits_for_bytes == nullptr) return *waits_for < wait_count;
+        Vec16 bytes;
+        std::memcpy(&bytes, waits_for_bytes, sizeof(bytes));
+        return !all_bytes(bytes);
     }
     void do_atomics() {
         for (const auto& [to, value] : maxima) *to = value > *to ? value : *to;
@@ -216,11 +216,11 @@ public:
     u32 load_fresh(const u32* from) { return *from; }
     Vec16 load_fresh16(const u32* from) { return wide_load<Vec16>(from); }
     void store_fresh(u8* to, u8 value) { *to = value; }
-    void wait_a_little(const u32* from) {
-        lane_.waits_for = from;
-        lane_.wait_bytes = 16;
-        pause_as(State::waiting);
-        lane_.wait_bytes = 0;
+    Vec16 await_bytes(const u32* from) {
+        lane_.waits_for_bytes = from;
+        if (lane_.waits()) pause_as(State::waiting);
+        lane_.waits_for_bytes = nullptr;
+        return load_fresh16(from);
     }
     u32 arrive_everywhere() {
         barrier();

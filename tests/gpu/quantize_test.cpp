@@ -759,7 +759,7 @@ TEST_P(GpuNotes, EqualTheReference) {
         Case c(static_cast<std::uint64_t>(columns + blocks), width, Scaling::rowwise);
         c.input = Format::bf16;
         c.k = columns;
-        c.m = long_groups ? 18 * 128 + 300 : 300;
+        c.m = (columns < 10 ? 68 : long_groups ? 18 : 0) * 128 + 300;
         const auto end = static_cast<std::int32_t>(c.m - 9);
         if (long_groups)
             c.ends = {1, 1, 40, end - 160, end};
@@ -775,9 +775,6 @@ TEST_P(GpuNotes, EqualTheReference) {
         c.with_codec([&](auto codec) {
             EXPECT_TRUE((c.runner.template launched_last<NotedTilesKernel<Bf16In, decltype(codec)>>()));
         });
-        if (!long_groups) {
-            ASSERT_NO_THROW(check_weights(c));
-        }
         if (testing::Test::HasFailure()) return;
     }
 }
