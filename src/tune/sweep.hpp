@@ -36,7 +36,7 @@ struct Progress {
 
 struct SweepOptions {
     int rounds = 9;
-    double least_margin_pct = 1.0;
+    double least_margin_pct = 1.5;
     std::function<void(const Progress&)> progress{};
 };
 
