@@ -240,16 +240,24 @@ std::string check_small_tensor(i64 tokens, i64 features, i64 count, i64 alignmen
     return check_case(c, nullptr, nullptr);
 }
 
+std::vector<std::int32_t> random_ends(i64 tokens, i64 count) {
+    tool::Random random(static_cast<std::uint64_t>(tokens + count));
+    std::vector<std::int32_t> ends(static_cast<std::size_t>(count));
+    for (std::int32_t& end : ends) end = static_cast<std::int32_t>(random() % (tokens + 1));
+    std::sort(ends.begin(), ends.end());
+    return ends;
+}
+
 // A pair of rows and columns whose scales are near each other and far apart.
-std::string check_scattered(i64 tokens, i64 features, i64 count, i64 alignment, Format format,
-                            const KernelTuning& tuning) {
+std::string check_scattered(i64 tokens, i64 features, const std::vector<std::int32_t>& ends, i64 alignment,
+                            Format format, const KernelTuning& tuning) {
+    const i64 count = static_cast<i64>(ends.size());
     tool::Random random(static_cast<std::uint64_t>(tokens + features + count + alignment));
     tool::OpCase c;
     c.op = "quantize_pair";
     c.text = "[" + std::to_string(tokens) + ", " + std::to_string(features) + "], " + std::to_string(count) +
              " groups, alignment " + std::to_string(alignment) + (&tuning == &from_rows ? ", out of rows" : ", notes");
-    for (i64 g = 0; g < count; ++g) c.ends.push_back(static_cast<std::int32_t>(random() % (tokens + 1)));
-    std::sort(c.ends.begin(), c.ends.end());
+    c.ends = ends;
     const auto powers = [&](i64 size, int near) {
         std::vector<float> all(static_cast<std::size_t>(size));
         for (float& power : all) {
@@ -285,68 +293,76 @@ std::string check_scattered(i64 tokens, i64 features, i64 count, i64 alignment, 
     return check_case(c, nullptr, &tuning);
 }
 
+// Counts cases, and prints those that fail.
+class Tally {
+public:
+    explicit Tally(const char* name) : name_(name) {}
+    void operator()(const std::string& error) {
+        ++cases_;
+        if (!error.empty()) failures_ += std::printf("FAILED %s\n", error.c_str()) > 0;
+    }
+    int report() const {
+        std::printf("%s: %d cases, %d failures\n", name_, cases_, failures_);
+        return failures_;
+    }
+
+private:
+    const char* name_;
+    int cases_ = 0, failures_ = 0;
+};
+
 int check_columns_from_rows(const std::vector<i64>& lengths) {
-    int cases = 0, failures = 0;
+    Tally tally("columns out of rows");
     for (const i64 tokens : lengths)
         for (const i64 count : {1, 2, 3, 7, 40})
             for (const i64 alignment : {16, 128})
-                for (const Format format : {Format::e4m3, Format::e5m2}) {
-                    const std::string error =
-                        check_scattered(tokens, 16 * (1 + (tokens + count) % 40), count, alignment, format, from_rows);
-                    ++cases;
-                    if (!error.empty()) failures += std::printf("FAILED %s\n", error.c_str()) > 0;
-                }
-    std::printf("columns out of rows: %d cases, %d failures\n", cases, failures);
-    return failures;
+                for (const Format format : {Format::e4m3, Format::e5m2})
+                    tally(check_scattered(tokens, 16 * (1 + (tokens + count) % 40), random_ends(tokens, count),
+                                          alignment, format, from_rows));
+    return tally.report();
 }
 
-// Rows as wide as tiles with notes take, and groups of more tiles than are read at once.
+// Rows as wide as tiles with notes take, and groups of more tiles than are read at once: random ones, and one of most
+// tokens, whose tiles all blocks hold (of few features) or read twice.
 int check_notes(const std::vector<i64>& lengths) {
-    int cases = 0, failures = 0;
-    for (const i64 tokens : lengths)
-        for (const i64 count : {1, 2, 7, 40})
-            for (const i64 features : {1400, 2040, 2048}) {
-                const std::string error =
-                    check_scattered(tokens, features, count, count == 2 ? 16 : 128, Format::e4m3, with_notes);
-                ++cases;
-                if (!error.empty()) failures += std::printf("FAILED %s\n", error.c_str()) > 0;
-            }
-    std::printf("notes: %d cases, %d failures\n", cases, failures);
-    return failures;
+    Tally tally("notes");
+    for (const i64 tokens : lengths) {
+        for (const i64 groups : {1, 2, 7, 40})
+            for (const i64 features : {1400, 2040, 2048})
+                tally(check_scattered(tokens, features, random_ends(tokens, groups), groups == 2 ? 16 : 128,
+                                      Format::e4m3, with_notes));
+        const auto end = static_cast<std::int32_t>(tokens), first = end / 20;
+        for (const i64 features : {72, 2048})
+            tally(check_scattered(tokens, features, {0, first, end - first, end - first, end}, 128, Format::e4m3,
+                                  with_notes));
+    }
+    return tally.report();
 }
 
 int check_small_tensors() {
-    int cases = 0, failures = 0;
+    Tally tally("small tensors");
     for (const i64 tokens : {1, 31, 64, 200, 512, 1000, 1024})
         for (const i64 count : {1, 2, 8, 63, 64})
             for (const i64 alignment : {16, 48, 128})
                 for (const bool with_rows : {false, true}) {
                     const i64 features = 8 * (1 + (tokens + count + alignment) % 40);
-                    const std::string error = check_small_tensor(tokens, features, count, alignment, with_rows);
-                    ++cases;
-                    if (!error.empty()) failures += std::printf("FAILED %s\n", error.c_str()) > 0;
+                    tally(check_small_tensor(tokens, features, count, alignment, with_rows));
                 }
-    std::printf("small tensors: %d cases, %d failures\n", cases, failures);
-    return failures;
+    return tally.report();
 }
 
 int check_long_groups(const std::vector<i64>& lengths) {
-    int cases = 0, failures = 0;
-    const auto count = [&](const std::string& error) {
-        ++cases;
-        if (!error.empty()) failures += std::printf("FAILED %s\n", error.c_str()) > 0;
-    };
+    Tally tally("long groups");
     for (const i64 tokens : lengths) {
-        count(check_long_group(tokens, false, nullptr, nullptr));
+        tally(check_long_group(tokens, false, nullptr, nullptr));
         for (const KernelTuning* tuning : {&in_tiles, &by_whole_rows})
-            count(check_long_group(tokens, true, tuning, nullptr));
+            tally(check_long_group(tokens, true, tuning, nullptr));
         for (const Scaling scaling : {Scaling::rowwise, Scaling::blockwise, Scaling::mx})
-            count(check_long_strips(tokens, 200, scaling, nullptr, nullptr));
-        count(check_long_strips(tokens, 200, Scaling::rowwise, &in_tall_tiles, nullptr));
+            tally(check_long_strips(tokens, 200, scaling, nullptr, nullptr));
+        tally(check_long_strips(tokens, 200, Scaling::rowwise, &in_tall_tiles, nullptr));
     }
-    count(check_long_strips(2045, 4488, Scaling::rowwise, nullptr, nullptr));  // so wide that strips are not narrow
-    std::printf("long groups: %d cases, %d failures\n", cases, failures);
-    return failures;
+    tally(check_long_strips(2045, 4488, Scaling::rowwise, nullptr, nullptr));  // so wide that strips are not narrow
+    return tally.report();
 }
 
 }  // namespace
@@ -355,7 +371,7 @@ int check(double seconds) {
     std::mutex mutex;
     int failures = check_long_groups({104, 248, 504, 509, 1016, 2040, 2045, 4096, 8000, 12304, 16400, 32768, 40000}) +
                    check_small_tensors() + check_columns_from_rows({1, 100, 129, 1000, 5000}) +
-                   check_notes({1, 300, 2400}),
+                   check_notes({1, 300, 2400, 12000}),
         cases = 0;
     const auto start = std::chrono::steady_clock::now();
     std::vector<std::thread> threads;
