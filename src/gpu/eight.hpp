@@ -169,13 +169,13 @@ OCTET_GPU void peaks_of_two(Thread& t, u32 a, u32 b, u32 (&peaks)[2]) {
     }
 }
 
-// Folds eight maxima, `packed` a word, over every four neighbours, of whom each keeps two: 4 (l % 2) + 2 (l / 2) and
-// the next in lane l. Half of what a lane has it gives away.
-template <class In, int packed, class Thread>
-OCTET_GPU void deal_words(Thread& t, u32 (&word)[static_cast<u32>(8 / packed)]) {
+// Words of maxima, folded over `lanes` neighbours, of whom each keeps a part, first in its array: the later half of
+// what is left if its number has bit 1, then bit 2, and so on. The other half it gives away.
+template <class In, int lanes, u32 words, class Thread>
+OCTET_GPU void deal_words(Thread& t, u32 (&word)[words]) {
     OCTET_UNROLL
-    for (int mask = 1; mask < 4; mask *= 2) {
-        const int kept = 4 / packed / mask;
+    for (int mask = 1; mask < lanes; mask *= 2) {
+        const int kept = static_cast<int>(words) / 2 / mask;
         const bool later = t.thread() & mask;
         OCTET_UNROLL
         for (int i = 0; i < kept; ++i) {
@@ -196,7 +196,7 @@ OCTET_GPU void peaks_of_eight(Thread& t, const u32 (&rows)[8], u32 (&peaks)[2]) 
         word[i] = packed == 1 ? rows[i]
                               : magnitude_max<In>(t, t.permute_bytes(rows[2 * i], rows[2 * i + 1], 0x5410u),
                                                   t.permute_bytes(rows[2 * i], rows[2 * i + 1], 0x7632u));
-    deal_words<In, packed>(t, word);
+    deal_words<In, 4>(t, word);
     OCTET_UNROLL
     for (int i = 0; i < 2 / packed; ++i) OCTET_UNROLL
     for (int mask = 4; mask < lanes; mask *= 2) word[i] = magnitude_max<In>(t, word[i], t.shuffle_xor(word[i], mask));

@@ -14,11 +14,15 @@ namespace octet::gpu {
 template <class In_, class Codec_>
 struct NotedTilesKernel : TilesKernel<In_, Codec_, TileScales::slab, true> {
     using Base = TilesKernel<In_, Codec_, TileScales::slab, true>;
-    using Base::row_scales, Base::tile_columns, Base::units, Base::vectors, Base::unit_rows, Base::slots, Base::batch;
+    using Base::tile_columns, Base::units, Base::vectors, Base::unit_rows, Base::slots, Base::batch;
     using typename Base::In, typename Base::Codec, typename Base::Params, typename Base::Shared;
     static constexpr bool leaves_notes = true;
     static constexpr int ahead = 2;  // turns before a tile is cast, in which it leaves its note
-    static constexpr int held = ahead + 1;
+    static_assert(ahead + 1 == slots, "a group whose tiles fill all slots is not split: none waits for a later one");
+    static_assert(In::words == 4, "codes are folded as bf16 magnitudes are");
+    static_assert(Base::threads == tile_rows + tile_columns && Base::threads == 4 * note_words,
+                  "a thread looks after a column, or a row");
+    static_assert(widest_noted == note_readers * tile_columns, "all notes of a row of tiles are read at once");
 
     template <class Thread>
     OCTET_GPU static void run(Thread& t, const Params& p, Shared& s) {
@@ -63,26 +67,26 @@ struct NotedTilesKernel : TilesKernel<In_, Codec_, TileScales::slab, true> {
 private:
     using Base::nth;
 
-    // ---- notes: a byte a column of the tile, and then a byte a row, that says which power of two its scale would be,
-    // the larger the smaller. 0 has not been written yet.
+    // ---- notes: a byte a column of the tile, and then a byte a row, that says which power of two its scale would be:
+    // the code is the larger, the smaller the scale. 0 has not been written yet.
+    //
+    // NOTES: bytes are stored one by one and read sixteen at a time, and each is taken as there when it is not zero. A
+    // memory model that knows only accesses of one size says nothing of that; L2 merges bytes, and gives each of them
+    // as it is before or after its store.
 
-    static constexpr u32 max_bits = std::bit_cast<u32>(Codec::max), least_peak = std::bit_cast<u32>(1e-12f);
-    // As scale_of_bits; `code_of_one` is above the exponents of all scales.
-    static constexpr u32 code_of_one = 190, infinite = 200, nan = 255;
-    OCTET_GPU static constexpr u32 code_of_number(u32 peak) {
-        const u32 a = peak > least_peak ? peak : least_peak;
-        return code_of_one - ((max_bits >> 23) + 127u - (a >> 23) - ((a & 0x7FFFFFu) > (max_bits & 0x7FFFFFu)));
-    }
+    static constexpr u32 code_of_exponent_0 = 190, infinite = 200, nan = 255;
+    OCTET_GPU static constexpr u32 code_of_number(u32 peak) { return code_of_exponent_0 - scale_exponent<Codec>(peak); }
+    static_assert(code_of_number(0) > 0 && code_of_number(0x7F7FFFFFu) < infinite);
     OCTET_GPU static u32 code_of(u32 peak) {
         const u32 code = peak == 0x7F800000u ? infinite : code_of_number(peak);
         return peak > 0x7F800000u ? nan : code;
     }
     OCTET_GPU static float scale_of(u32 code) {
-        const float scale = code == infinite ? 0.0f : std::bit_cast<float>((code_of_one - code) << 23);
+        const float scale = code == infinite ? 0.0f : std::bit_cast<float>((code_of_exponent_0 - code) << 23);
         return std::bit_cast<float>(code == nan ? 0x7FC00000u : std::bit_cast<u32>(scale));
     }
 
-    // What a thread reads: of sixteen columns, or rows, what one of the tiles says that share them.
+    // Where there is no tile to read: what one of zeros says.
     OCTET_GPU static Vec16 no_note() {
         constexpr u32 zeros = code_of_number(0) * 0x01010101u;
         return {{zeros, zeros, zeros, zeros}};
@@ -120,49 +124,29 @@ private:
         if (!all_bytes(note)) note = t.await_bytes(note_of(t, p, s, k, me));
         if (above > note_readers && !reads_rows(t) && state.visit() != Visit::only)
             note = fold_later(t, p, s, k, above, note);
-        u32 two[8];  // bytes of a word apart, so that they are folded as magnitudes are
+        u32 two[8];  // codes apart, two a word: small numbers of bf16, whose maximum the instruction takes as they are
         OCTET_UNROLL
         for (int i = 0; i < 4; ++i) {
             two[2 * i] = note.word[i] & 0x00FF00FFu;
             two[2 * i + 1] = note.word[i] >> 8 & 0x00FF00FFu;
         }
-        OCTET_UNROLL
-        for (int mask = 1; mask < 8; mask *= 2) {
-            const int kept = 4 / mask;
-            const bool later = t.thread() & mask;
-            OCTET_UNROLL
-            for (int i = 0; i < kept; ++i) {
-                const u32 given = t.shuffle_xor(later ? two[i] : two[kept + i], mask);
-                two[i] = magnitude_max<In>(t, later ? two[kept + i] : two[i], given);
-            }
-        }
+        deal_words<In, 8>(t, two);
         const u32 codes = magnitude_max<In>(t, two[0], t.shuffle_xor(two[0], 8));
         const u32 place =
             static_cast<u32>(t.thread()) / note_readers * 16 + me % 2 * 8 + me / 2 % 2 * 4 + me / 4 % 2 + me / 8 * 2;
         Base::place_scale(t, p, s, k, state, scale_of((me & 8 ? codes >> 16 : codes) & 0xFFu), static_cast<int>(place));
     }
-    // Of groups with more tiles above each other than there are readers: several notes in flight, as registers allow.
+    // Of groups with more tiles above each other than there are readers.
     template <class Thread>
     OCTET_GPU_RARE static Vec16 fold_later(Thread& t, const Params& p, Shared& s, u32 k, u32 above, Vec16 v) {
-        constexpr u32 even = 0x00FF00FFu, at_once = 3;
-        OCTET_ROLLED
-        for (u32 tile = reader_of(t) + note_readers; tile < above; tile += at_once * note_readers) {
-            Vec16 others[at_once];
+        constexpr u32 even = 0x00FF00FFu;
+        for (u32 tile = reader_of(t) + note_readers; tile < above; tile += note_readers) {
+            const Vec16 other = t.await_bytes(note_of(t, p, s, k, tile));
             OCTET_UNROLL
-            for (u32 i = 0; i < at_once; ++i)
-                others[i] = tile + i * note_readers < above
-                                ? t.load_fresh16(note_of(t, p, s, k, tile + i * note_readers))
-                                : no_note();
-            OCTET_UNROLL
-            for (u32 i = 0; i < at_once; ++i) {
-                if (!all_bytes(others[i])) others[i] = t.await_bytes(note_of(t, p, s, k, tile + i * note_readers));
-                OCTET_UNROLL
-                for (int w = 0; w < 4; ++w) {
-                    const u32 a = v.word[w], b = others[i].word[w];
-                    const u32 low = magnitude_max<In>(t, a & even, b & even),
-                              high = magnitude_max<In>(t, a >> 8 & even, b >> 8 & even);
-                    v.word[w] = (low & even) | (high & even) << 8;
-                }
+            for (int i = 0; i < 4; ++i) {
+                const u32 low = magnitude_max<In>(t, v.word[i] & even, other.word[i] & even),
+                          high = magnitude_max<In>(t, v.word[i] >> 8 & even, other.word[i] >> 8 & even);
+                v.word[i] = (low & even) | (high & even) << 8;
             }
         }
         return v;

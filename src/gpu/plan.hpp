@@ -1,9 +1,9 @@
 // The plan of a grouped kernel: which rows each group has, where they go once padded, and which work items they make.
 //
 // Offsets are known on the device only, so the plan is worked out there: by a small kernel, which also clears the
-// counters and maxima that the main kernel shares between its blocks, or by every block for itself (tiles.hpp).
-// Offsets that decrease or run past the last row are clamped: a bad router gives wrong numbers, never a write out of
-// bounds.
+// counters and maxima (or notes) that the main kernel shares between its blocks, or by every block for itself
+// (tiles.hpp). Offsets that decrease or run past the last row are clamped: a bad router gives wrong numbers, never a
+// write out of bounds.
 //
 // Items are numbered. Blocks take them in order as they come by, or, where tiles wait for each other's maxima, block b
 // of n takes items b, b + n, ... The tiles that share maxima are then neighbours: those of a group's column tile (a
@@ -93,8 +93,8 @@ inline constexpr u32 counter_words = 8;
 
 // A tile's note (noted_tiles.hpp): 128 columns and 128 rows, a byte each.
 inline constexpr u32 note_words = 64;
-inline constexpr u32 note_readers = 16;    // threads that share sixteen rows, a tile beside them each
-inline constexpr i64 widest_noted = 2048;  // columns that so many tiles have
+inline constexpr u32 note_readers = 16;  // threads that read notes of the same columns or rows
+inline constexpr i64 widest_noted = note_readers * i64{tile_rows};  // columns: a tile of a row each
 
 struct Plan {
     Group* group;      // [groups + 1]; the last one holds the rows that nobody owns. Without items

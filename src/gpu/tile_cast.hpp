@@ -297,7 +297,7 @@ protected:
                 scale = std::bit_cast<float>(t.shuffle(std::bit_cast<u32>(two[j % 2]), lane_of_row(t, j)));
             return encode_eight<Codec>(t, x[j], scale);
         };
-        // In wide pieces, of kernels that do not cast both ways at once (cast_both).
+        // Who has scales of rows casts both ways at once (cast_both), but tiles that are read element by element.
         if (!row_scales && state.is_whole()) {
             OCTET_UNROLL
             for (int j = 0; j < vectors; ++j) t.template store8<Reuse::last>(data + row_after(j) * stride, encoded(j));
@@ -305,7 +305,8 @@ protected:
         }
         const i32 columns = t.load_shared(&nth(s, k).columns) - me.column,
                   rows = columns > 0 ? t.load_shared(&nth(s, k).rows) - me.row : 0;
-        if (!row_scales && state.pieces() == Pieces::wide) {  // apart from what calls, which registers are saved for
+        if (!row_scales &&
+            state.pieces() == Pieces::wide) {  // a loop of its own: calls of the one below cost registers
             OCTET_UNROLL
             for (int j = 0; j < vectors; ++j) {
                 const Vec8 eight = encoded(j);

@@ -142,7 +142,7 @@ OCTET_GPU Tile describe(const TileParams& p, u32 group, const Span& span, u32 lo
             at.column_counter = p.plan.arrived + (group * across + column_tile) * counter_words;
         }
         if (p.plan.note) {
-            // As row_counter below.
+            // Groups share no note, as they share no row_counter.
             at.row_amax = p.plan.note + static_cast<u64>(span.position / tile_rows + group) * across * note_words;
             at.column_amax = at.row_amax + column_tile * note_words;
             at.row_amax += static_cast<u64>(row_tile) * across * note_words;

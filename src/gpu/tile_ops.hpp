@@ -42,7 +42,7 @@ void launch_tiles(Runner& runner, TileParams p) {
     if constexpr (Kernel::exchanges) {
         tiling.exchange = tiling.empty_groups = 1;
         tiling.row_scales = Kernel::has_rows;
-        tiling.fused_tiles = static_cast<u32>(std::min<i64>(Kernel::held, runner.tuning().fused_tiles) * blocks);
+        tiling.fused_tiles = static_cast<u32>(std::min<i64>(Kernel::slots, runner.tuning().fused_tiles) * blocks);
     }
     place_plan(runner, p,
                Kernel::leaves_notes ? notes_workspace(p.groups, tiling.column_tiles, p.rows)
@@ -223,14 +223,16 @@ void slabs(Runner& runner, const TileParams& p) {
     launch_tiles<TilesKernel<In, Codec, TileScales::slab, false>>(runner, p);
 }
 
-// Both ways. Where groups are short and rows narrow, few tiles share a scale, and leave notes.
+// Both ways. Where groups are short and rows narrow, few tiles share a scale, and leave notes. Only the average is
+// known of the groups, and a tile of a long one reads as many notes as are above each other: of few tokens in all.
 template <class In, class Codec, class Runner>
 void slabs_and_rows(Runner& runner, const TileParams& p) {
     if constexpr (In::words == 4) {
-        using Kernel = NotedTilesKernel<In, Codec>;
+        constexpr i64 most = 32768;
+        const i64 longest = runner.tuning().noted_rows;
         if (p.ends && p.rule.rounding == ScaleRounding::power_of_two && p.operand[0].columns <= widest_noted &&
-            p.rows <= p.groups * runner.tuning().noted_rows)
-            return launch_tiles<Kernel>(runner, p);
+            longest > 0 && p.rows <= std::min(most, p.groups * longest))
+            return launch_tiles<NotedTilesKernel<In, Codec>>(runner, p);
     }
     launch_tiles<TilesKernel<In, Codec, TileScales::slab, true>>(runner, p);
 }

@@ -26,7 +26,6 @@ struct TilesKernel : TileCast<In_, Codec_, scales, with_rows, doublings_> {
     using typename Base::In, typename Base::Codec, typename Base::Params, typename Base::Shared;
 
     static constexpr bool leaves_notes = false;  // noted_tiles.hpp
-    static constexpr int held = slots;           // tiles whose maxima are in, at most, before one is waited for
 
     template <class Thread>
     OCTET_GPU static void run(Thread& t, const Params& p, Shared& s) {
@@ -345,14 +344,9 @@ protected:
     OCTET_GPU static void scale_slabs(Thread& t, const Params& p, Shared& s, u32 k, TileState state, u32 peak) {
         const int thread = t.thread();
         if (thread >= (row_scales ? 2 : 1) * tile_columns) return;
-        scale_slab(t, p, s, k, state, peak, thread);
+        place_scale(t, p, s, k, state, scale_of_bits<Codec>(peak, p.rule.rounding), thread);
     }
     // place: of a column, or tile_columns and that of a row.
-    template <class Thread>
-    OCTET_GPU static void scale_slab(Thread& t, const Params& p, Shared& s, u32 k, TileState state, u32 peak,
-                                     int place) {
-        place_scale(t, p, s, k, state, scale_of_bits<Codec>(peak, p.rule.rounding), place);
-    }
     template <class Thread>
     OCTET_GPU static void place_scale(Thread& t, const Params& p, Shared& s, u32 k, TileState state, float scale,
                                       int place) {

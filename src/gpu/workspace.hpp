@@ -1,4 +1,5 @@
-// Device memory that a call shares between its kernels: the plan, the maxima that tiles exchange, and the counters.
+// Device memory that a call shares between its kernels: the plan, the maxima that tiles exchange, and the counters, or
+// their notes.
 #pragma once
 
 #include <algorithm>
@@ -45,7 +46,7 @@ constexpr WorkspaceSize pair_workspace(i64 groups, i64 column_tiles, i64 columns
     return {groups, 0, groups * column_tiles, rows / 128 + groups + 2, groups * columns, rows};
 }
 
-// The same, where tiles leave notes.
+// Both likewise, where tiles leave notes instead.
 constexpr WorkspaceSize notes_workspace(i64 groups, i64 column_tiles, i64 rows) {
     return {groups, 0, 0, 0, 0, 0, 0, (rows / 128 + groups + 2) * column_tiles};
 }

@@ -6,7 +6,7 @@
 //   - a read of shared memory that nobody wrote;
 //   - shared memory touched by two threads, one of them writing, with no barrier or shuffle between;
 //   - a 16- or 8-byte access that is not aligned to its size;
-//   - threads that wait for a count that nobody will reach.
+//   - threads that wait for a count that nobody will reach, or a note that nobody leaves.
 #pragma once
 
 #include <cstring>
@@ -486,6 +486,7 @@ void launch(i64 blocks, const typename Kernel::Params& params, int width, int to
                 lane.block = &block;
                 lane.thread = i;
                 lane.state = State::ready;
+                lane.waits_for_bytes = nullptr;
                 lane.copies.clear();
                 lane.commits.clear();
                 lane.uncommitted = 0;
@@ -502,7 +503,8 @@ void launch(i64 blocks, const typename Kernel::Params& params, int width, int to
                 if (!block.error.empty()) throw EmulatorError(block.error);
                 for (const Lane& lane : block.lanes) left = left || lane.state != State::done;
             }
-            if (left && !moved) throw EmulatorError("threads wait for a count or a mark that nobody will reach");
+            if (left && !moved)
+                throw EmulatorError("threads wait for a count that nobody will reach, or a note that nobody leaves");
         }
     }
 }
