@@ -96,6 +96,39 @@ void bench_shape(DeviceStopwatch& stopwatch, Device device, const ProductShape& 
     for (std::size_t j = 0; j < cases.size(); ++j) report.add(*cases[j], shape, timing_of(us[j]), sweep);
 }
 
+// Equal bytes in other numbers of token groups, and of experts; and other numbers of tokens: what the plots show.
+void bench_sweeps(DeviceStopwatch& stopwatch, Device device, int repetitions,
+                  const std::function<bool(const DeviceCase&)>& wanted, Report& report) {
+    const auto of_weights = [&](const DeviceCase& c) { return wanted(c) && c.op.rfind("weights", 0) == 0; };
+    const auto of_tokens = [&](const DeviceCase& c) { return wanted(c) && c.op.rfind("weights", 0) != 0; };
+    constexpr std::int64_t rows = 32768, n = 2048, k = 4096;
+    for (const std::int64_t e : {1, 4, 16, 64, 128}) {
+        bench_shape(stopwatch, device, {"sweep", "", rows, n, k, e}, repetitions, of_tokens, "E", report);
+        bench_shape(stopwatch, device, {"sweep", "", 512, rows / e, k, e}, repetitions, of_weights, "E", report);
+    }
+    for (const std::int64_t m : {512, 2048, 8192, 32768, 131072})
+        bench_shape(stopwatch, device, {"sweep", "", m, n, k, 16}, repetitions, of_tokens, "M", report);
+}
+
+// How much of a kernel's speed depends on the number of groups, or of experts, at equal bytes.
+void print_spread_over_groups(const nlohmann::json& rows) {
+    std::map<std::pair<std::string, std::string>, std::pair<double, double>> least_and_most;
+    for (const auto& row : rows) {
+        if (row.value("sweep", "") != "E") continue;
+        const double share = row["pct_copy"];
+        auto& [least, most] = least_and_most.try_emplace({row["op"], row["recipe"]}, share, share).first->second;
+        least = std::min(least, share);
+        most = std::max(most, share);
+    }
+    Table table({"1 to 128 groups or experts, equal bytes", "recipe", "slowest", "fastest", "apart"});
+    for (const auto& [kernel, shares] : least_and_most)
+        table.add({kernel.first, kernel.second, fmt::format("{:.0f}%", shares.first),
+                   fmt::format("{:.0f}%", shares.second),
+                   fmt::format("{:.1f}%", 100 * (1 - shares.first / shares.second))});
+    fmt::print("\n");
+    table.print();
+}
+
 }  // namespace
 
 int bench_device_kernels(const DeviceBenchArguments& arguments) {
@@ -124,14 +157,9 @@ int bench_device_kernels(const DeviceBenchArguments& arguments) {
         if (arguments.quick && shape.name != "llama4-e16" && shape.name != "deepseek-16b") continue;
         bench_shape(stopwatch, device, shape, repetitions, wanted, nullptr, report);
     }
-    if (arguments.sweeps) {  // equal bytes by group count, and by tokens: what the plots show
-        const auto plotted = [&](const DeviceCase& c) { return wanted(c) && c.op.rfind("weights", 0) != 0; };
-        for (const std::int64_t e : {1, 4, 16, 64, 128})
-            bench_shape(stopwatch, device, {"sweep", "", 32768, 2048, 4096, e}, repetitions, plotted, "E", report);
-        for (const std::int64_t m : {512, 2048, 8192, 32768, 131072})
-            bench_shape(stopwatch, device, {"sweep", "", m, 2048, 4096, 16}, repetitions, plotted, "M", report);
-    }
+    if (arguments.sweeps) bench_sweeps(stopwatch, device, repetitions, wanted, report);
     report.table.print();
+    if (arguments.sweeps) print_spread_over_groups(report.rows);
     nlohmann::json results;
     results["stamp"] = stamp(arguments.command);
     results["stamp"].update({{"gpu", gpu.name},
