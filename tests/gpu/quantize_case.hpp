@@ -1,4 +1,4 @@
-// A random case of a quantizer, its tensors and what is expected of them: for quantize_test.cpp.
+// A random case of a quantizer, its tensors and what is expected of them: for the tests of quantizers.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -146,6 +146,16 @@ inline void expect_same(const char* what, const Operand& expected, const Operand
     if (!expected.mx) expect_same((std::string(what) + " inverse").c_str(), expected.inverse, given.inverse);
 }
 
+template <class F>
+void with_codec(Format format, F&& f) {
+#if defined(OCTET_ONE_FORMAT)
+    EXPECT_EQ(format, Format::e4m3);
+    f(E4M3{});
+#else
+    with_fp8(format, [&](auto codec) { f(codec); });
+#endif
+}
+
 struct Case {
     Random random;
     QuantizeOptions options;
@@ -212,11 +222,7 @@ struct Case {
     }
     template <class F>
     void with_codec(F&& f) {
-#if defined(OCTET_ONE_FORMAT)
-        f(E4M3{});
-#else
-        with_fp8(options.format, [&](auto codec) { f(codec); });
-#endif
+        gpu::with_codec(options.format, f);
     }
 };
 

@@ -1,0 +1,116 @@
+// Groups as the kernels look them up: many, in order of their rows, and with offsets that are none.
+#include "gpu/quantize_checks.hpp"
+#include "reference/quantize.hpp"
+
+namespace octet::gpu {
+namespace {
+
+// More groups than a block has room for.
+TEST(GpuPlan, OfManyGroups) {
+    for (const Scaling scaling : {Scaling::rowwise, Scaling::mx}) {
+        Case c(3, 32, scaling);
+        c.m = 700;
+        c.k = 40;
+        c.alignment = scaling == Scaling::mx ? 32 : 16;
+        for (const std::size_t count : {82u, 83u, 140u, 141u, 254u, 255u, 600u}) {
+            if (every > 1 && count != 83 && count != 141 && count != 255) continue;
+            c.ends.resize(count);
+            for (std::size_t g = 0; g < count; ++g)
+                c.ends[g] = static_cast<std::int32_t>(std::min<std::size_t>(g + g / 7, 690));
+            SCOPED_TRACE(testing::Message() << count << " groups");
+            for (const QuantizerTuning& tuning :
+                 {QuantizerTuning{}, without_whole_columns(), without_strips(), ranked()}) {
+                c.runner = EmulatorRunner(32, 3, tuning);
+                ASSERT_NO_THROW(check_columns(c));
+                ASSERT_NO_THROW(check_pair(c));
+            }
+            ASSERT_NO_THROW(check_transposed(c));
+            if (testing::Test::HasFailure()) return;
+        }
+    }
+}
+
+// Groups that wait for their turn: those with many rows come first, and of equal ones the first.
+TEST(GpuPlan, RanksGroupsByTheirRows) {
+    const std::vector<std::int32_t> sizes = {7, 300, 0, 300, 17, 1200, 64, 5}, order = {5, 1, 3, 6, 4, 7, 2};
+    std::vector<std::int32_t> ends;
+    std::vector<u32> padded = {0};
+    for (const std::int32_t size : sizes) {
+        ends.push_back((ends.empty() ? 0 : ends.back()) + size);
+        padded.push_back(padded.back() + static_cast<u32>(round_up(size, 16)));
+    }
+    for (const int width : {32, 64}) {
+        std::vector<Span> spans(order.size(), Span{~0u, -1, ~0u, ~0u});
+        RankParams p{};
+        p.ends = ends.data();
+        p.groups = static_cast<i64>(sizes.size());
+        p.rows = ends.back();
+        p.tiling.alignment = 16;
+        p.plan.span = spans.data();
+        p.first = 1;
+        emulator::launch<RankKernel>(1, p, width, 1);
+        for (std::size_t i = 0; i < order.size(); ++i) {
+            SCOPED_TRACE(testing::Message() << "rank " << i << ", " << width << " wide");
+            const auto g = static_cast<std::size_t>(order[i]);
+            EXPECT_EQ(spans[i].first_item, g);
+            EXPECT_EQ(spans[i].rows, sizes[g]);
+            EXPECT_EQ(spans[i].position, static_cast<u32>(ends[g - 1]));
+            EXPECT_EQ(spans[i].padded_begin, padded[g]);
+        }
+    }
+}
+
+// Offsets that decrease or run past the tensor are clamped: nothing is written outside, nothing waits for ever.
+void check_clamped(std::int64_t rows, const std::vector<std::int32_t>& bad, const std::vector<std::int32_t>& clamped) {
+    Random random(1);
+    Strided x = random_input(random, Format::bf16, {rows, 40});
+    QuantizeOptions options;
+    const auto count = static_cast<std::int64_t>(bad.size()), padded = padded_bound(rows, count, 16);
+    Operand expected(options, 0, {40, padded}, {count, 40});
+    reference::quantize_columns(x.view(), {clamped.data(), count, {}}, 16, options, expected.view(), Execution{});
+    QuantizerTuning by_rank = ranked();
+    by_rank.strip_tokens = static_cast<int>(rows / 4);
+    for (const QuantizerTuning& tuning : {QuantizerTuning{}, without_whole_columns(), without_strips(), by_rank}) {
+        EmulatorRunner runner(32, 3, tuning);
+        Operand given(options, 0, {40, padded}, {count, 40});
+        call_columns(runner, x.view(), {}, {bad.data(), count, {}}, 16, options, given.view(), {});
+        EXPECT_EQ(runner.launches(), tuning.ranked_rows == 0 ? 2u : 1u);
+        EXPECT_EQ((runner.launched_last<WholeColumnsKernel<E4M3, false>>()),
+                  rows <= tuning.strip_tokens && rows <= tuning.whole_columns);
+        expect_same("columns", expected, given);
+    }
+    // And rows of a transposed tensor, by each of their kernels.
+    Strided turned(Format::bf16, {3, rows}, 0);
+    for (std::int64_t i = 0; i < turned.storage.elements(); ++i)
+        turned.storage.as<std::uint16_t>()[i] = BF16::encode(value_of(random, 0));
+    Operand expected_rows(options, 0, {3, padded}, {count, 3});
+    reference::quantize_transposed(turned.view(), {clamped.data(), count, {}}, 16, options, expected_rows.view(),
+                                   Execution{});
+    QuantizerTuning whole = without_strips();
+    whole.whole_rows = 8;
+    for (const QuantizerTuning& tuning : {QuantizerTuning{}, without_strips(), whole}) {
+        EmulatorRunner runner(32, 3, tuning);
+        Operand given_rows(options, 0, {3, padded}, {count, 3});
+        call_transposed(runner, turned.view(), {bad.data(), count, {}}, 16, options, given_rows.view());
+        expect_same("transposed", expected_rows, given_rows);
+        if (tuning.whole_rows == 8) {
+            EXPECT_EQ(runner.launches(), 1u);  // without a plan
+        }
+    }
+}
+
+TEST(GpuPlan, ClampsBadOffsets) {
+    check_clamped(24, {5, 3, -7, 1 << 30, 2, 9}, {5, 5, 5, 24, 24, 24});
+    // A group that is most of the tensor, offsets in both halves of a unit's, and as many as there can be.
+    std::vector<std::int32_t> bad, clamped;
+    for (std::int32_t g = 0; g < 64; ++g) {
+        bad.push_back(g % 5 == 3 ? g - 3 : g == 40 ? 600 : g < 40 ? 2 * g : 90 + 9 * g);
+        clamped.push_back(std::max(clamped.empty() ? 0 : clamped.back(), std::min(bad.back(), 640)));
+    }
+    check_clamped(640, bad, clamped);
+    // A long group, in strips.
+    check_clamped(1304, {9, -4, 1200, 40, 1250, 1 << 30, 7, 7}, {9, 9, 1200, 1200, 1250, 1304, 1304, 1304});
+}
+
+}  // namespace
+}  // namespace octet::gpu
