@@ -1,5 +1,6 @@
 """What torch.compile and autograd need to know of the operators: the shapes of their outputs, and their gradients."""
 import torch
+from torch.autograd import forward_ad
 
 from . import _library  # noqa: F401  (the operators must be there)
 
@@ -441,11 +442,6 @@ def _backward_experts(ctx, dy, *_):
     return dx, dgate_up, ddown, None, dweights, *[None] * 5, None if ctx.addend_dtype is None else dy.to(ctx.addend_dtype, copy=True)
 
 
-torch.library.register_autograd("octet::grouped_mm", _backward, setup_context=_setup)
-torch.library.register_autograd("octet::grouped_mm_dual", _backward_dual, setup_context=_setup_dual)
-torch.library.register_autograd("octet::experts", _backward_experts, setup_context=_setup_experts)
-
-
 def _setup_swiglu(ctx, inputs, output):
     ctx.save_for_backward(*inputs)
 
@@ -478,6 +474,26 @@ def _backward_combine(ctx, dy):
     return drows, None if weights is None else dweights, None, None, None, addend
 
 
-torch.library.register_autograd("octet::swiglu", _backward_swiglu, setup_context=_setup_swiglu)
-torch.library.register_autograd("octet::permute_tokens", _backward_permute, setup_context=_setup_permute)
-torch.library.register_autograd("octet::combine_tokens", _backward_combine, setup_context=_setup_combine)
+def refuse_tangents(*arguments):
+    """Forward-mode derivatives: the operators have none, and torch would take theirs for zero."""
+    if forward_ad._current_level >= 0 and any(isinstance(t, torch.Tensor) and forward_ad.unpack_dual(t).tangent is not None
+                                              for t in arguments):
+        raise NotImplementedError("octet's operators have gradients (backward) and no forward-mode derivatives; a tensor with a tangent "
+                                  "was given (torch.func.jvp, torch.autograd.forward_ad)")
+
+
+class _RefusingTangents(torch.library.Library):
+    def impl(self, name, function, *key, **options):
+        def checked(keyset, *arguments, **named):
+            refuse_tangents(*arguments, *named.values())
+            return function(keyset, *arguments, **named)
+
+        super().impl(name, checked, *key, **options)
+
+
+_gradients = _RefusingTangents("octet", "FRAGMENT")
+for _name, _backward_of, _setup_of in (("grouped_mm", _backward, _setup), ("grouped_mm_dual", _backward_dual, _setup_dual),
+                                       ("experts", _backward_experts, _setup_experts), ("swiglu", _backward_swiglu, _setup_swiglu),
+                                       ("permute_tokens", _backward_permute, _setup_permute),
+                                       ("combine_tokens", _backward_combine, _setup_combine)):
+    torch.library.register_autograd(f"octet::{_name}", _backward_of, setup_context=_setup_of, lib=_gradients)

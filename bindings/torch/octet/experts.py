@@ -1,8 +1,8 @@
 """SwiGLU experts as one differentiable call: the products, what lies between them, and the way of tokens there and back."""
 import torch
 
-from ._registration import experts_gradients, save_experts
-from .product import below_autograd, grouped_mm, local, once_differentiable, refuse_tangents
+from ._registration import experts_gradients, refuse_tangents, save_experts
+from .product import below_autograd, grouped_mm, local, once_differentiable
 
 _experts = torch.ops.octet.experts.default
 

@@ -3,9 +3,8 @@ import functools
 import weakref
 
 import torch
-from torch.autograd import forward_ad
 
-from ._registration import FORMAT_NAMES, dual_gradients, format_name, wgrad_in_8_bits
+from ._registration import FORMAT_NAMES, dual_gradients, format_name, refuse_tangents, wgrad_in_8_bits
 from .weights import cached_cast
 
 RECIPES = ("bf16", "fp8_rowwise", "fp8_blockwise", "mxfp8")
@@ -59,13 +58,6 @@ def once_differentiable(backward):
         return refuse(*(g if g is None else g.detach().requires_grad_() for g in gradients))
 
     return checked
-
-
-def refuse_tangents(*tensors):
-    """Forward-mode derivatives: the operators have none, and torch would take theirs for zero."""
-    if forward_ad._current_level >= 0 and any(t is not None and forward_ad.unpack_dual(t).tangent is not None for t in tensors):
-        raise NotImplementedError("octet's products have gradients (backward) and no forward-mode derivatives; a tensor with a tangent "
-                                  "was given (torch.func.jvp, torch.autograd.forward_ad)")
 
 
 class _GroupedMM(torch.autograd.Function):

@@ -97,6 +97,19 @@ def test_opcheck():
         torch.library.opcheck(op, args, test_utils=CHECKS)
 
 
+def test_forward_mode_is_refused(device):
+    slot_of_row, row_of_slot = order(device)
+    x, rows, gate_up = (torch.randn(n, width, device=device) for n, width in ((T, D), (T * TOP_K, D), (T, 2 * H)))
+    for call, tensor in ((lambda t: ops.permute_tokens(t, slot_of_row, row_of_slot, TOP_K), x),
+                         (lambda t: ops.combine_tokens(t, None, slot_of_row, row_of_slot, TOP_K), rows),
+                         (lambda t: ops.combine_tokens(rows, None, slot_of_row, row_of_slot, TOP_K, t), x),
+                         (ops.swiglu, gate_up), (lambda t: ops.swiglu(gate_up, t), torch.rand(T, device=device))):
+        with pytest.raises(NotImplementedError, match="no forward-mode derivatives"):
+            torch.func.jvp(call, (tensor,), (torch.ones_like(tensor),))
+        with torch.autograd.forward_ad.dual_level(), pytest.raises(NotImplementedError, match="no forward-mode derivatives"):
+            call(torch.autograd.forward_ad.make_dual(tensor, torch.ones_like(tensor)))
+
+
 def test_errors_have_octets_text(device):
     slot_of_row, row_of_slot = order(device)
     x = torch.randn(T, D, device=device)
