@@ -96,7 +96,7 @@ struct OnDevice {
     }
 };
 
-// The cases are small, which is for strips and, where they fit, whole columns: of nine, one is done in strips alone,
+// The cases are small, which is for strips and, where they fit, whole columns: of eight, one is done in strips alone,
 // one in tiles, one in tall tiles, one in tiles that leave no notes, one in tiles and by whole rows, one in strips of
 // groups by their rows, as far as blocks do not all begin at once, and one with columns out of quantized rows.
 const KernelTuning in_tiles{{{"strip_rows", 0}, {"strip_tokens", 0}, {"whole_rows", 0}}},
@@ -105,12 +105,10 @@ const KernelTuning in_tiles{{{"strip_rows", 0}, {"strip_tokens", 0}, {"whole_row
     with_notes{{{"strip_rows", 0}, {"strip_tokens", 0}, {"from_rows", 0}, {"noted_rows", 1 << 20}}},
     by_whole_rows{{{"strip_rows", 0}, {"strip_tokens", 0}, {"whole_rows", 8}}},
     by_ranks{{{"strip_tokens", 64}, {"ranked_rows", 0}, {"tile_blocks", 1}}}, in_strips{{{"whole_columns", 0}}},
-    from_rows{{{"strip_rows", 0}, {"strip_tokens", 0}, {"from_rows", 1}}},
-    split_tiles{{{"strip_rows", 0}, {"strip_tokens", 0}, {"split_tiles", 1}}},
-    split_tiles_of_few{{{"strip_rows", 0}, {"strip_tokens", 0}, {"split_tiles", 1}, {"tile_blocks", 1}}};
+    from_rows{{{"strip_rows", 0}, {"strip_tokens", 0}, {"from_rows", 1}}};
 const KernelTuning* tuning_of(std::uint64_t number) {
-    const KernelTuning* const tunings[] = {nullptr,   &in_tiles,  &in_tall_tiles, &without_notes, &by_whole_rows,
-                                           &by_ranks, &in_strips, &from_rows,     &split_tiles};
+    const KernelTuning* const tunings[] = {nullptr,        &in_tiles, &in_tall_tiles, &without_notes,
+                                           &by_whole_rows, &by_ranks, &in_strips,     &from_rows};
     return tunings[number % std::size(tunings)];
 }
 
@@ -258,10 +256,7 @@ std::string check_scattered(i64 tokens, i64 features, const std::vector<std::int
     tool::OpCase c;
     c.op = "quantize_pair";
     c.text = "[" + std::to_string(tokens) + ", " + std::to_string(features) + "], " + std::to_string(count) +
-             " groups, alignment " + std::to_string(alignment) +
-             (&tuning == &from_rows    ? ", out of rows"
-              : &tuning == &with_notes ? ", notes"
-                                       : ", split tiles");
+             " groups, alignment " + std::to_string(alignment) + (&tuning == &from_rows ? ", out of rows" : ", notes");
     c.ends = ends;
     const auto powers = [&](i64 size, int near) {
         std::vector<float> all(static_cast<std::size_t>(size));
@@ -327,22 +322,6 @@ int check_columns_from_rows(const std::vector<i64>& lengths) {
     return tally.report();
 }
 
-// Groups that are held beside such that are not: by one block a multiprocessor 396 tiles of 128 x 128 are, by two 792.
-int check_split_tiles() {
-    Tally tally("split tiles");
-    const auto check = [&](std::int32_t tokens, i64 features, i64 alignment, Format format,
-                           const KernelTuning& tuning) {
-        const std::int32_t middle = tokens * 2 / 5;
-        tally(check_scattered(tokens, features, {0, 1, middle, middle, tokens - 2000, tokens - 7}, alignment, format,
-                              tuning));
-    };
-    for (const i64 features : {528, 2048})
-        for (const i64 alignment : {16, 128}) check(28000, features, alignment, Format::e4m3, split_tiles_of_few);
-    check(28000, 528, 64, Format::e5m2, split_tiles_of_few);
-    check(56000, 528, 128, Format::e4m3, split_tiles);
-    return tally.report();
-}
-
 // Rows as wide as tiles with notes take, and groups of more tiles than are read at once: random ones, and one of most
 // tokens, whose tiles all blocks hold (of few features) or read twice.
 int check_notes(const std::vector<i64>& lengths) {
@@ -392,7 +371,7 @@ int check(double seconds) {
     std::mutex mutex;
     int failures = check_long_groups({104, 248, 504, 509, 1016, 2040, 2045, 4096, 8000, 12304, 16400, 32768, 40000}) +
                    check_small_tensors() + check_columns_from_rows({1, 100, 129, 1000, 5000}) +
-                   check_notes({1, 300, 2400, 12000}) + check_split_tiles(),
+                   check_notes({1, 300, 2400, 12000}),
         cases = 0;
     const auto start = std::chrono::steady_clock::now();
     std::vector<std::thread> threads;

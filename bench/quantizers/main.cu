@@ -35,7 +35,6 @@ int main(int argc, char** argv) try {
         if (key("whole_rows")) tuning.whole_rows = value;
         if (key("whole_columns")) tuning.whole_columns = value;
         if (key("from_rows")) tuning.from_rows = value;
-        if (key("split_tiles")) tuning.split_tiles = value;
         if (key("noted_rows")) tuning.noted_rows = value;
         if (key("every")) every = value != 0;
     }

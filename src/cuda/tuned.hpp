@@ -36,8 +36,6 @@ inline void apply(const tune::Setting& setting, gpu::QuantizerTuning& tuning) {
         tuning.whole_columns = static_cast<int>(within(0, 1 << 20));
     else if (setting.name == "from_rows")
         tuning.from_rows = static_cast<int>(within(0, 1 << 24));
-    else if (setting.name == "split_tiles")
-        tuning.split_tiles = static_cast<int>(within(0, 1 << 24));
     else if (setting.name == "noted_rows")
         tuning.noted_rows = static_cast<int>(within(0, 1 << 20));
     else if (setting.name == "swiglu_vectors")

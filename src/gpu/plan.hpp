@@ -12,9 +12,7 @@
 //     handed in their maxima. A tile is in hand before the block's tiles of earlier such neighbours are waited for, so
 //     nobody waits for ever.
 //   - split: of more of them the last ones are held likewise, and those before them are visited twice. First items read
-//     a tile for its maxima; second items, which come after the ones that are held, read it again and cast it. Where
-//     they read what first items wrote (split_tiles.hpp), both are of the same block: as many are visited twice as make
-//     whole rounds of blocks.
+//     a tile for its maxima; second items, which come after the ones that are held, read it again and cast it.
 #pragma once
 
 #include "gpu/simt.hpp"
@@ -53,7 +51,6 @@ struct Tiling {
     i32 rest;          // 1: rows past the last group make items too
     i32 least_rows;    // groups with fewer rows make no items
     i32 doublings;     // an item has tile_rows rows, so many times doubled
-    u32 round;         // blocks, where a second item is of the first one's block; else 0
 
     OCTET_GPU i32 item_rows() const { return tile_rows << doublings; }
     OCTET_GPU u32 items_down(i32 rows) const {
@@ -79,13 +76,8 @@ struct Tiling {
     OCTET_GPU bool split(u32 down, bool owned) const {
         return exchange && (owned || down == 0 ? run(down) : column_tiles) > fused_tiles;
     }
-    // Tiles that are visited twice.
-    OCTET_GPU u32 twice(u32 down) const {
-        const u32 more = run(down) - fused_tiles;
-        return round ? (more + round - 1) / round * round : more;
-    }
     OCTET_GPU u32 items_of_run(u32 down, bool owned) const {
-        return split(down, owned) ? run(down) + twice(down) : run(down);
+        return split(down, owned) ? 2 * run(down) - fused_tiles : run(down);
     }
     OCTET_GPU u64 items(i32 rows, bool owned) const {
         return static_cast<u64>(items_of_run(row_tiles(rows, owned), owned)) * (by_slabs() ? column_tiles : 1);

@@ -94,14 +94,6 @@ static_assert(sizeof(Tile) == 128);
 
 OCTET_GPU i32 at_most(i32 most, i32 value) { return value < most ? value : most; }
 
-// Which of a group's first `twice` items the `item`-th is of, that comes after all of its tiles: one of the same block
-// in a round of them, from the last round back to the first.
-OCTET_GPU u32 again(u32 item, u32 tiles, u32 twice, u32 round) {
-    u32 back = item - tiles + tiles % round;
-    if (back >= twice) back -= twice;
-    return twice - round - back / round * round + back % round;
-}
-
 // The tile of a group's item.
 OCTET_GPU Tile describe(const TileParams& p, u32 group, const Span& span, u32 local) {
     const bool owned = group < p.groups;
@@ -113,7 +105,7 @@ OCTET_GPU Tile describe(const TileParams& p, u32 group, const Span& span, u32 lo
     Tile at{};
     Visit visit = !exchanges ? Visit::only : split && tile < items - run ? Visit::first : Visit::fused;
     if (tile >= run) {  // from the last, which the cache may still have
-        tile = p.tiling.round ? again(tile, run, items - run, p.tiling.round) : items - 1 - tile;
+        tile = items - 1 - tile;
         visit = Visit::second;
     }
     const u32 row_tile = p.tiling.by_slabs() ? tile : tile / across,

@@ -6,7 +6,6 @@
 #include "gpu/noted_tiles.hpp"
 #include "gpu/row_ops.hpp"
 #include "gpu/rows_and_peaks.hpp"
-#include "gpu/split_tiles.hpp"
 
 namespace octet::gpu {
 namespace detail {
@@ -43,10 +42,7 @@ void launch_tiles(Runner& runner, TileParams p) {
     if constexpr (Kernel::exchanges) {
         tiling.exchange = tiling.empty_groups = 1;
         tiling.row_scales = Kernel::has_rows;
-        const i64 held =
-            Kernel::rereads_rows ? Kernel::slots : std::min<i64>(Kernel::slots, runner.tuning().fused_tiles);
-        tiling.fused_tiles = static_cast<u32>(held * blocks);
-        tiling.round = Kernel::rereads_rows ? static_cast<u32>(blocks) : 0;
+        tiling.fused_tiles = static_cast<u32>(std::min<i64>(Kernel::slots, runner.tuning().fused_tiles) * blocks);
     }
     place_plan(runner, p,
                Kernel::leaves_notes ? notes_workspace(p.groups, tiling.column_tiles, p.rows)
@@ -171,25 +167,15 @@ void second_half(Runner& runner, const TileParams& p) {
         runner.template launch<Kernel>(blocks, columns);
 }
 
-// Whether columns come out of the quantized rows: of groups of `least` KiB and more, where the kernels take such
-// tensors.
+// Whether columns come out of the quantized rows: of groups of so many bytes, where both kernels take such tensors.
 template <class Codec, class Runner>
-bool takes_columns_from_rows(const Runner& runner, Format input, const TileParams& p, i64 least) {
+bool takes_columns_from_rows(const Runner& runner, Format input, const TileParams& p) {
+    const i64 least = runner.tuning().from_rows;
     return least > 0 && p.rows > runner.tuning().strip_tokens && !runner.may_wait() &&
            p.rule.rounding == ScaleRounding::power_of_two &&
            p.rows * p.operand[0].columns * 2 >= p.groups * (least << 10) && has_halves<Codec>(input, p) &&
            p.operand[0].columns % 16 == 0 && starts_on(p.row_data, 16) && p.row_data_stride[0] % 16 == 0 &&
            p.row_data_stride[1] % 16 == 0;
-}
-
-// Whether tiles do that, in one kernel. Those of a row, and those that are padding, must be held: a group's last ones
-// are, two for each block at least.
-template <class Codec, class Runner>
-bool takes_split_tiles(Runner& runner, Format input, const TileParams& p) {
-    using Kernel = SplitTilesKernel<Codec>;
-    return takes_columns_from_rows<Codec>(runner, input, p, runner.tuning().split_tiles) &&
-           tile_rows % p.tiling.alignment == 0 &&
-           ceil_div(p.operand[0].columns, Kernel::tile_columns) <= runner.template resident<Kernel>();
 }
 
 // Rows, and the columns out of them.
@@ -255,12 +241,10 @@ template <class Codec, class Runner>
 void tiles(Runner& runner, Format input, TileParams& p, TileScales scales, bool with_rows) {
     if (scales == TileScales::slab && with_rows && in_two_halves<Codec>(runner, input, p))
         return in_halves<Codec>(runner, p);
+    if (scales == TileScales::slab && with_rows && p.operand[0].columns_wanted &&
+        takes_columns_from_rows<Codec>(runner, input, p))
+        return columns_from_rows<Codec>(runner, p);
     p.element_bytes = static_cast<i32>(bytes_of(input));
-    if (scales == TileScales::slab && with_rows && p.operand[0].columns_wanted) {
-        if (takes_split_tiles<Codec>(runner, input, p)) return launch_tiles<SplitTilesKernel<Codec>>(runner, p);
-        if (takes_columns_from_rows<Codec>(runner, input, p, runner.tuning().from_rows))
-            return columns_from_rows<Codec>(runner, p);
-    }
     with_input(input, [&](auto in) {
         using In = typename decltype(in)::type;
         switch (scales) {

@@ -26,7 +26,6 @@ struct TilesKernel : TileCast<In_, Codec_, scales, with_rows, doublings_> {
     using typename Base::In, typename Base::Codec, typename Base::Params, typename Base::Shared;
 
     static constexpr bool leaves_notes = false;  // noted_tiles.hpp
-    static constexpr bool rereads_rows = false;    // split_tiles.hpp
 
     template <class Thread>
     OCTET_GPU static void run(Thread& t, const Params& p, Shared& s) {

@@ -17,7 +17,6 @@ struct QuantizerTuning {
     int whole_rows = 8192;     // tokens of a row from which rows of short groups are taken whole; 0: never
     int whole_columns = 1024;  // tokens in all, up to which such a call's columns are taken whole, rowwise; 0: never
     int from_rows = 47104;     // KiB of a group on average, from which a cast both ways reads its rows again; 0: never
-    int split_tiles = 0;       // KiB of a group on average, from which that is one kernel, of tiles; 0: never
     int noted_rows = 1152;     // tokens a group on average, up to which narrow casts both ways leave notes; 0: never
     int swiglu_vectors = 8;    // as rows_vectors, of SwiGLU with rowwise scales; 6 at most backward
 };

@@ -7,7 +7,6 @@ std::vector<Space> spaces() {
     const Parameter fused_tiles{"fused_tiles", {3, 2, 1, 0}};
     const Parameter tile_blocks{"tile_blocks", {4, 1}};
     const Parameter tall_tiles{"tall_tiles", {6144, 1, 0}};
-    const Parameter split_tiles{"split_tiles", {0, 30720}};
     const Parameter swiglu_vectors{"swiglu_vectors", {8, 2, 4, 6}};
     std::vector<Space> all;
     for (const char* operation : {"rows", "weights_along_k"})
@@ -18,7 +17,7 @@ std::vector<Space> spaces() {
     for (const char* operation : {"columns", "columns_dual", "weights_along_n"})
         all.push_back({std::string(operation) + ":rowwise", {fused_tiles, tile_blocks, tall_tiles}});
     for (const char* operation : {"pair", "weights_both"})
-        all.push_back({std::string(operation) + ":rowwise", {fused_tiles, tile_blocks, split_tiles}});
+        all.push_back({std::string(operation) + ":rowwise", {fused_tiles, tile_blocks}});
     for (const char* operation : {"columns", "columns_dual", "pair", "weights_along_n", "weights_both"})
         for (const char* scaling : {":blockwise", ":mx"})
             all.push_back({std::string(operation) + scaling, {tile_blocks}});

@@ -197,7 +197,6 @@ struct Case {
         tuning.whole_rows = one_of(random, {0, 8});
         tuning.whole_columns = one_of(random, {0, 1024});
         tuning.from_rows = one_of(random, {0, 1, 100});
-        tuning.split_tiles = one_of(random, {0, 1, 100});
         tuning.noted_rows = one_of(random, {0, 2048});
         runner = EmulatorRunner(width, one_of<std::int64_t>(random, {1, 3, 7}), tuning);
     }

@@ -145,10 +145,11 @@ TEST(Sweep, ReportsProgressAndTheTimeLeft) {
 // The first value of a parameter is what a kernel does when a table says nothing.
 TEST(Spaces, StartFromTheKernelsDefaults) {
     const gpu::QuantizerTuning tuning;
-    const std::map<std::string, std::int64_t> defaults = {
-        {"rows_vectors", tuning.rows_vectors}, {"fused_tiles", tuning.fused_tiles},
-        {"tile_blocks", tuning.tile_blocks},   {"tall_tiles", tuning.tall_tiles},
-        {"split_tiles", tuning.split_tiles},   {"swiglu_vectors", tuning.swiglu_vectors}};
+    const std::map<std::string, std::int64_t> defaults = {{"rows_vectors", tuning.rows_vectors},
+                                                          {"fused_tiles", tuning.fused_tiles},
+                                                          {"tile_blocks", tuning.tile_blocks},
+                                                          {"tall_tiles", tuning.tall_tiles},
+                                                          {"swiglu_vectors", tuning.swiglu_vectors}};
     EXPECT_FALSE(spaces().empty());
     for (const Space& each : spaces()) {
         EXPECT_EQ(space_of(each.operation).parameters.size(), each.parameters.size());
