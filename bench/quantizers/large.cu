@@ -11,6 +11,11 @@
 namespace octet::quantizers {
 namespace {
 
+int failed(const char* what, const char* part) {
+    std::printf("FAILED %s: %s\n", what, part);
+    return 1;
+}
+
 // Groups `from` to `to` of a pair, made on the device, against the reference on those rows alone.
 int check_groups(const char* what, const DeviceBuffer& x, i64 k, const std::vector<std::int32_t>& ends, i64 alignment,
                  const QuantizeOptions& options, const Quantized* rows, const Quantized& columns, std::size_t from,
@@ -61,20 +66,26 @@ int check_groups(const char* what, const DeviceBuffer& x, i64 k, const std::vect
             "cudaMemcpy2D");
     for (i64 f = 0; f < k && !failures; ++f)
         if (std::memcmp(got.data() + f * used, data.as<unsigned char>() + f * p, static_cast<std::size_t>(used)) != 0)
-            failures += std::printf("FAILED %s: column data, feature %lld\n", what, (long long)f) > 0;
+            failures += failed(what, ("column data, feature " + std::to_string(f)).c_str());
     std::vector<float> got_scale(static_cast<std::size_t>(count * k));
     checked(cudaMemcpy(got_scale.data(), columns.scale.as<float>() + static_cast<i64>(from) * k, got_scale.size() * 4,
                        cudaMemcpyDeviceToHost),
             "cudaMemcpy");
     if (std::memcmp(got_scale.data(), scale.as<float>(), got_scale.size() * 4) != 0)
-        failures += std::printf("FAILED %s: column scales\n", what) > 0;
+        failures += failed(what, "column scales");
     if (rows) {
         std::vector<unsigned char> got_rows(static_cast<std::size_t>(m * k));
         checked(cudaMemcpy(got_rows.data(), rows->data.as<unsigned char>() + begin * k, got_rows.size(),
                            cudaMemcpyDeviceToHost),
                 "cudaMemcpy");
         if (std::memcmp(got_rows.data(), row_data.as<unsigned char>(), got_rows.size()) != 0)
-            failures += std::printf("FAILED %s: row data\n", what) > 0;
+            failures += failed(what, "row data");
+        std::vector<float> got_row_scale(static_cast<std::size_t>(m));
+        checked(cudaMemcpy(got_row_scale.data(), rows->scale.as<float>() + begin, got_row_scale.size() * 4,
+                           cudaMemcpyDeviceToHost),
+                "cudaMemcpy");
+        if (std::memcmp(got_row_scale.data(), row_scale.as<float>(), got_row_scale.size() * 4) != 0)
+            failures += failed(what, "row scales");
     }
     if (!failures)
         std::printf("ok: %s, groups %zu to %zu (%lld rows x %lld)\n", what, from, to, (long long)m, (long long)k);
@@ -99,7 +110,7 @@ int check_halves(const QuantizeOptions& options) {
                         alignment, options, rows.view, columns.view, on);
     checked(cudaDeviceSynchronize(), "the first half");
     if (hash_of(columns.data) != untouched)
-        return std::printf("FAILED more than 2^31 elements in halves: columns were made in the first\n") > 0;
+        return failed("more than 2^31 elements in halves", "columns were made in the first");
     later.run(nullptr);
     checked(cudaDeviceSynchronize(), "quantize_pair in halves");
     return check_groups("more than 2^31 elements in halves", x, k, ends, alignment, options, &rows, columns,
@@ -114,7 +125,8 @@ int check_visits(const QuantizeOptions& options) {
     along_k.data.fill(0x11);
     along_n.data.fill(0x11);
     const ConstTensorView view(w.data(), Format::bf16, {experts, n, k}, gpu0);
-    if (!cuda::keeps_maxima(view, options)) return std::printf("FAILED: weights that keep no maxima\n") > 0;
+    if (!cuda::keeps_maxima(view, options))
+        return failed("more than 2^31 weights in two visits", "they keep no maxima");
     Execution on{.workspace = workspace.data(), .workspace_bytes = workspace.bytes(), .visit = WeightVisit::first};
     cuda::quantize_weights(view, options, along_k.view, {}, on);
     on.visit = WeightVisit::second;
@@ -135,7 +147,7 @@ int check_visits(const QuantizeOptions& options) {
         std::vector<unsigned char> got(expected.bytes());
         download(got.data(), given, got.size());
         if (std::memcmp(got.data(), expected.as<unsigned char>(), got.size()) != 0)
-            failures += std::printf("FAILED more than 2^31 weights in two visits: %s\n", what) > 0;
+            failures += failed("more than 2^31 weights in two visits", what);
     };
     compare("data along k", data_k, along_k.data);
     compare("scales along k", scale_k, along_k.scale);
@@ -193,40 +205,51 @@ int large() {
     const Execution on{.stream = stream, .workspace = workspace.data(), .workspace_bytes = workspace.bytes()};
     unsigned long long first[4] = {};
     int differing = 0;
-    const auto poison = [&] {  // on the stream, which waits for no other
-        checked(cudaMemsetAsync(columns.data.data(), 0x11, columns.data.bytes(), stream), "cudaMemsetAsync");
+    // Each call has columns of its own. Poisoned before each round: all outputs, and what the one before left in the
+    // workspace. On the stream, which waits for no other.
+    Quantized alone = tokens_of(options, k, m, count, alignment);
+    const auto poison = [&] {
+        const auto fill = [&](const DeviceBuffer& buffer, int byte) {
+            checked(cudaMemsetAsync(buffer.data(), byte, buffer.bytes(), stream), "cudaMemsetAsync");
+        };
+        for (const Quantized* out : {&rows, &columns, &alone}) {
+            fill(out->data, 0x11);
+            fill(out->scale, 0x11);
+        }
+        fill(workspace, 0xCD);
     };
     for (int i = 0; i < 100; ++i) {  // the columns of a pair, and alone
         poison();
         cuda::quantize_pair(view, groups, alignment, options, rows.view, columns.view, on);
         checked(cudaStreamSynchronize(stream), "quantize_pair");
+        cuda::quantize_columns(view, groups, alignment, options, alone.view, on);
+        checked(cudaStreamSynchronize(stream), "quantize_columns");
         const unsigned long long now[4] = {hash_of(rows.data), hash_of(rows.scale), hash_of(columns.data),
                                            hash_of(columns.scale)};
         if (i == 0) std::memcpy(first, now, sizeof now);
-        poison();
-        cuda::quantize_columns(view, groups, alignment, options, columns.view, on);
-        checked(cudaStreamSynchronize(stream), "quantize_columns");
-        differing += std::memcmp(first, now, sizeof now) != 0 || hash_of(columns.data) != first[2] ||
-                     hash_of(columns.scale) != first[3];
+        differing += std::memcmp(first, now, sizeof now) != 0 || hash_of(alone.data) != first[2] ||
+                     hash_of(alone.scale) != first[3];
     }
     std::printf("%s: 100 repetitions of pair and of columns, %d differ\n", differing ? "FAILED" : "ok", differing);
     failures += differing != 0;
-    poison();
     cudaGraph_t graph;
     cudaGraphExec_t executable;
     checked(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
     cuda::quantize_pair(view, groups, alignment, options, rows.view, columns.view, on);
-    cuda::quantize_columns(view, groups, alignment, options, columns.view,
-                           {.stream = stream});  // from the stream's pool
+    cuda::quantize_columns(view, groups, alignment, options, alone.view, {.stream = stream});  // from the stream's pool
     checked(cudaStreamEndCapture(stream, &graph), "cudaStreamEndCapture");
     checked(cudaGraphInstantiate(&executable, graph, 0), "cudaGraphInstantiate");
     for (unsigned seed = 11; seed < 14; ++seed) {
         host_ends = uneven_ends(m, count, 1, seed);
         ends.upload(host_ends.data(), host_ends.size() * 4);
+        poison();
         checked(cudaGraphLaunch(executable, stream), "cudaGraphLaunch");
         checked(cudaStreamSynchronize(stream), "the graph");
-        failures += check_groups("graph with other groups", x, k, host_ends, alignment, options, &rows, columns, 0,
-                                 static_cast<std::size_t>(count));
+        const auto last = static_cast<std::size_t>(count);
+        failures += check_groups("graph with other groups, pair", x, k, host_ends, alignment, options, &rows, columns,
+                                 0, last) +
+                    check_groups("graph with other groups, columns", x, k, host_ends, alignment, options, nullptr,
+                                 alone, 0, last);
     }
     return failures;
 }

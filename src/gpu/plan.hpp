@@ -95,6 +95,9 @@ inline constexpr u32 counter_words = 8;
 inline constexpr u32 note_words = 64;
 inline constexpr u32 note_readers = 16;  // threads that read notes of the same columns or rows
 inline constexpr i64 widest_noted = note_readers * i64{tile_rows};  // columns: a tile of a row each
+// Tokens in all. Only the average is known of groups, and a tile of a long one reads as many notes as are above each
+// other.
+inline constexpr i64 most_noted = 32768;
 
 struct Plan {
     Group* group;      // [groups + 1]; the last one holds the rows that nobody owns. Without items

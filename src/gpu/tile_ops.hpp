@@ -223,15 +223,13 @@ void slabs(Runner& runner, const TileParams& p) {
     launch_tiles<TilesKernel<In, Codec, TileScales::slab, false>>(runner, p);
 }
 
-// Both ways. Where groups are short and rows narrow, few tiles share a scale, and leave notes. Only the average is
-// known of the groups, and a tile of a long one reads as many notes as are above each other: of few tokens in all.
+// Both ways. Where groups are short and rows narrow, few tiles share a scale, and leave notes.
 template <class In, class Codec, class Runner>
 void slabs_and_rows(Runner& runner, const TileParams& p) {
     if constexpr (In::words == 4) {
-        constexpr i64 most = 32768;
         const i64 longest = runner.tuning().noted_rows;
         if (p.ends && p.rule.rounding == ScaleRounding::power_of_two && p.operand[0].columns <= widest_noted &&
-            longest > 0 && p.rows <= std::min(most, p.groups * longest))
+            longest > 0 && p.rows <= std::min(most_noted, p.groups * longest))
             return launch_tiles<NotedTilesKernel<In, Codec>>(runner, p);
     }
     launch_tiles<TilesKernel<In, Codec, TileScales::slab, true>>(runner, p);

@@ -51,6 +51,18 @@ constexpr WorkspaceSize notes_workspace(i64 groups, i64 column_tiles, i64 rows) 
     return {groups, 0, 0, 0, 0, 0, 0, (rows / 128 + groups + 2) * column_tiles};
 }
 
+// What is enough for every call of such sizes, or of smaller ones, whatever its scales and tuning are: with padding to
+// multiples of up to 1024.
+constexpr i64 most_token_workspace(i64 tokens, i64 features, i64 groups) {
+    const i64 column_tiles = ceil_div(features, 128) + 1, narrow_tiles = ceil_div(features, 64) + 1;
+    const i64 row_tiles = tokens / 128 + 9 * groups + 2;
+    return std::max(
+        {pair_workspace(groups, narrow_tiles, features, tokens).bytes(),
+         notes_workspace(groups, std::min<i64>(column_tiles, note_readers), std::min(tokens, most_noted)).bytes(),
+         tiles_workspace(groups, row_tiles * column_tiles).bytes()});
+}
+constexpr i64 most_weight_workspace(i64 experts, i64 n, i64 k) { return most_token_workspace(experts * n, k, experts); }
+
 inline Plan place_plan(const WorkspaceSize& size, void* memory) {
     auto* at = static_cast<unsigned char*>(memory);
     const auto take = [&](i64 bytes) {

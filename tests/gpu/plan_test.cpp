@@ -30,6 +30,27 @@ TEST(GpuPlan, OfManyGroups) {
     }
 }
 
+// Notes, which a block clears that looks groups up for itself, or a plan where there are too many of these.
+TEST(GpuPlan, OfManyGroupsThatLeaveNotes) {
+    for (const std::size_t count : {140u, 141u, 600u}) {
+        Case c(count, 32, Scaling::rowwise);
+        c.input = Format::bf16;
+        c.options.scale_rounding = ScaleRounding::power_of_two;
+        c.m = 700;
+        c.k = 300;
+        c.alignment = 16;
+        c.ends.resize(count);
+        for (std::size_t g = 0; g < count; ++g)
+            c.ends[g] = static_cast<std::int32_t>(std::min<std::size_t>(3 * g + g / 7, 690));
+        c.runner = EmulatorRunner(32, 3, without_strips());
+        SCOPED_TRACE(testing::Message() << count << " groups");
+        ASSERT_NO_THROW(check_pair(c));
+        EXPECT_EQ(c.runner.launches(), count > 140 ? 2u : 1u);
+        c.with_codec(
+            [&](auto codec) { EXPECT_TRUE((c.runner.launched_last<NotedTilesKernel<Bf16In, decltype(codec)>>())); });
+    }
+}
+
 // Groups that wait for their turn: those with many rows come first, and of equal ones the first.
 TEST(GpuPlan, RanksGroupsByTheirRows) {
     const std::vector<std::int32_t> sizes = {7, 300, 0, 300, 17, 1200, 64, 5}, order = {5, 1, 3, 6, 4, 7, 2};
@@ -63,21 +84,43 @@ TEST(GpuPlan, RanksGroupsByTheirRows) {
 // Offsets that decrease or run past the tensor are clamped: nothing is written outside, nothing waits for ever.
 void check_clamped(std::int64_t rows, const std::vector<std::int32_t>& bad, const std::vector<std::int32_t>& clamped) {
     Random random(1);
-    Strided x = random_input(random, Format::bf16, {rows, 40});
+    constexpr std::int64_t features = 48;
+    Strided x = random_input(random, Format::bf16, {rows, features}, 0);
     QuantizeOptions options;
     const auto count = static_cast<std::int64_t>(bad.size()), padded = padded_bound(rows, count, 16);
-    Operand expected(options, 0, {40, padded}, {count, 40});
+    Operand expected(options, 0, {features, padded}, {count, features});
     reference::quantize_columns(x.view(), {clamped.data(), count, {}}, 16, options, expected.view(), Execution{});
     QuantizerTuning by_rank = ranked();
     by_rank.strip_tokens = static_cast<int>(rows / 4);
     for (const QuantizerTuning& tuning : {QuantizerTuning{}, without_whole_columns(), without_strips(), by_rank}) {
         EmulatorRunner runner(32, 3, tuning);
-        Operand given(options, 0, {40, padded}, {count, 40});
+        Operand given(options, 0, {features, padded}, {count, features});
         call_columns(runner, x.view(), {}, {bad.data(), count, {}}, 16, options, given.view(), {});
         EXPECT_EQ(runner.launches(), tuning.ranked_rows == 0 ? 2u : 1u);
         EXPECT_EQ((runner.launched_last<WholeColumnsKernel<E4M3, false>>()),
                   rows <= tuning.strip_tokens && rows <= tuning.whole_columns);
         expect_same("columns", expected, given);
+    }
+    // Both ways, by tiles that fold maxima, by such that leave notes, out of rows, and by strips.
+    Operand expected_both(options, 0, {rows, features}, {rows});
+    reference::quantize_rows(x.view(), options, expected_both.view(), Execution{});
+    QuantizerTuning folds = without_strips(), notes = folds, from_rows = folds;
+    folds.noted_rows = 0;
+    notes.noted_rows = 1 << 20;
+    from_rows.from_rows = 1;
+    for (const QuantizerTuning& tuning : {folds, notes, from_rows, QuantizerTuning{}}) {
+        EmulatorRunner runner(32, 3, tuning);
+        Operand given_rows(options, 0, {rows, features}, {rows}),
+            given(options, 0, {features, padded}, {count, features});
+        call_pair(runner, x.view(), {bad.data(), count, {}}, 16, options, given_rows.view(), given.view());
+        expect_same("rows of both", expected_both, given_rows);
+        expect_same("columns of both", expected, given);
+        if (tuning.noted_rows == 1 << 20) {
+            EXPECT_TRUE((runner.launched_last<NotedTilesKernel<Bf16In, E4M3>>()));
+        }
+        if (tuning.from_rows == 1) {
+            EXPECT_EQ(runner.launched_last<ColumnsFromRowsKernel<E4M3>>(), rows * features * 2 >= count * 1024);
+        }
     }
     // And rows of a transposed tensor, by each of their kernels.
     Strided turned(Format::bf16, {3, rows}, 0);

@@ -13,7 +13,20 @@ TEST(GpuSlabs, FusedAndSplit) {
                 if (tall && blocks == 8) continue;  // which would take minutes where it is sanitized
                 const std::int64_t tile = tall ? 256 : 128;
                 Case c(7, 32, Scaling::rowwise);
-                if (tall) c.input = Format::bf16;
+                c.input = Format::bf16;
+                c.options.scale_rounding = ScaleRounding::power_of_two;
+                // Both ways by atomics, and by notes.
+                const auto check_pairs = [&] {
+                    for (const int noted : {0, 1 << 20}) {
+                        QuantizerTuning tuning = without_strips();
+                        tuning.noted_rows = noted;
+                        c.runner = EmulatorRunner(32, blocks, tuning);
+                        check_pair(c);
+                        c.with_codec([&](auto codec) {
+                            EXPECT_EQ((c.runner.launched_last<NotedTilesKernel<Bf16In, decltype(codec)>>()), noted > 0);
+                        });
+                    }
+                };
                 c.k = 9;
                 c.m = tile * (3 * blocks + more) + 50;
                 c.ends = {40, static_cast<std::int32_t>(c.m - 10), static_cast<std::int32_t>(c.m - 10)};
@@ -22,17 +35,17 @@ TEST(GpuSlabs, FusedAndSplit) {
                 c.runner = EmulatorRunner(32, blocks, tuning);
                 SCOPED_TRACE(testing::Message() << c.m << " rows, " << blocks << " blocks, tall " << tall);
                 ASSERT_NO_THROW(check_columns(c));
-                if (c.input == Format::bf16)
-                    c.with_codec([&](auto codec) {
-                        using Codec = decltype(codec);
-                        EXPECT_EQ((c.runner.launched_last<TilesKernel<Bf16In, Codec, TileScales::slab, false, 1>>()),
-                                  tall == 1);
-                    });
-                ASSERT_NO_THROW(check_pair(c));
+                c.with_codec([&](auto codec) {
+                    using Codec = decltype(codec);
+                    EXPECT_EQ((c.runner.launched_last<TilesKernel<Bf16In, Codec, TileScales::slab, false, 1>>()),
+                              tall == 1);
+                });
+                ASSERT_NO_THROW(check_pairs());
                 c.k = 300;
                 c.m = tile * (3 * blocks + more);
                 c.ends = {1, static_cast<std::int32_t>(c.m)};
-                ASSERT_NO_THROW(check_pair(c));
+                ASSERT_NO_THROW(check_pairs());
+                c.runner = EmulatorRunner(32, blocks, tuning);
                 ASSERT_NO_THROW(check_columns(c));
                 ASSERT_NO_THROW(check_weights(c));
                 if (testing::Test::HasFailure()) return;
@@ -61,6 +74,31 @@ TEST(GpuSlabs, TallTilesOfLongGroups) {
     EXPECT_FALSE(taken(400, 2, Format::bf16, 201));
     EXPECT_FALSE(taken(400, 1, Format::bf16, 0));
     EXPECT_FALSE(taken(400, 1, Format::f32, 1));  // for which there is no room
+}
+
+// Tiles that leave notes, of any case: small tensors, few and many groups, any alignment, tiles held and split.
+TEST(GpuNotes, OfAnyCase) {
+    for (int i = 0; i < 24; i += every) {
+        const auto seed = static_cast<std::uint64_t>(500 + i);
+        Case c(seed, i % 2 ? 32 : 64, Scaling::rowwise);
+        c.input = Format::bf16;
+        c.options.scale_rounding = ScaleRounding::power_of_two;
+        QuantizerTuning tuning = without_strips();
+        tuning.noted_rows = 1 << 20;
+        tuning.fused_tiles = i % 4;
+        c.runner = EmulatorRunner(i % 2 ? 32 : 64, one_of<std::int64_t>(c.random, {1, 3, 7}), tuning);
+        SCOPED_TRACE(testing::Message() << "seed " << seed << ", [" << c.m << ", " << c.k << "], " << c.ends.size()
+                                        << " groups, alignment " << c.alignment);
+        ASSERT_NO_THROW(check_pair(c));
+        c.with_codec([&](auto codec) {
+            EXPECT_EQ((c.runner.launched_last<NotedTilesKernel<Bf16In, decltype(codec)>>()), c.m > 0);
+        });
+        // Weights leave none.
+        ASSERT_NO_THROW(check_weights(c));
+        c.with_codec(
+            [&](auto codec) { EXPECT_FALSE((c.runner.launched_last<NotedTilesKernel<Bf16In, decltype(codec)>>())); });
+        if (testing::Test::HasFailure()) return;
+    }
 }
 
 // Tiles that leave notes: rows as wide as such are, and groups with more tiles above each other than are read at once,

@@ -117,13 +117,7 @@ void unswizzle_group_scales(ConstTensorView blocked, Groups groups, TensorView s
 }
 
 std::size_t token_workspace_bytes(std::int64_t tokens, std::int64_t features, std::int64_t groups) {
-    const std::int64_t column_tiles = ceil_div(features, 128) + 1, narrow_tiles = ceil_div(features, 64) + 1;
-    const std::int64_t row_tiles = tokens / 128 + 9 * groups + 2;  // alignments of up to 1024
-    const std::int64_t noted =
-        std::min<std::int64_t>(column_tiles, gpu::note_readers);  // so that wider calls need no less
-    return static_cast<std::size_t>(std::max({gpu::pair_workspace(groups, narrow_tiles, features, tokens).bytes(),
-                                              gpu::notes_workspace(groups, noted, tokens).bytes(),
-                                              gpu::tiles_workspace(groups, row_tiles * column_tiles).bytes()}));
+    return static_cast<std::size_t>(gpu::most_token_workspace(tokens, features, groups));
 }
 
 bool keeps_maxima(const ConstTensorView& w, const QuantizeOptions& options) {
@@ -131,7 +125,7 @@ bool keeps_maxima(const ConstTensorView& w, const QuantizeOptions& options) {
 }
 
 std::size_t weight_workspace_bytes(std::int64_t experts, std::int64_t n, std::int64_t k) {
-    return token_workspace_bytes(experts * n, k, experts);
+    return static_cast<std::size_t>(gpu::most_weight_workspace(experts, n, k));
 }
 
 }  // namespace octet::cuda
