@@ -1,6 +1,7 @@
-"""The tables of the documents are those that the results on file make: every line of them stands there.
+"""The tables of the documents are those that the results on file make, line by line, none more and none less.
 
     tables.py ROOT"""
+import difflib
 import pathlib
 import subprocess
 import sys
@@ -11,14 +12,29 @@ TABLES = (("README.md", "bench/plot_step.py", f"{H200}/step.json", "--table"),
           ("docs/kernels-quantizers.md", "bench/kernels_table", f"{H200}/kernels.json"),
           ("docs/pytorch.md", "bench/peers/torch_tables.py", H200))
 
-missing = 0
+
+
+def tables_of(text):
+    """Every run of lines that are a table's."""
+    tables = [[]]
+    for line in text.splitlines():
+        if line.startswith("|"):
+            tables[-1].append(line)
+        elif tables[-1]:
+            tables.append([])
+    return [table for table in tables if table]
+
+
+wrong = 0
 for document, program, *arguments in TABLES:
     run = subprocess.run([sys.executable, program, *arguments], cwd=ROOT, capture_output=True, text=True, check=True)
-    lines = [line for line in run.stdout.splitlines() if line]
-    text = (ROOT / document).read_text().splitlines()
-    assert len(lines) > 5, f"{program} makes {len(lines)} lines"
-    for line in lines:
-        if line not in text:
-            missing += 1
-            print(f"{document} does not have this line, which {program} {' '.join(arguments)} makes:\n  {line}")
-sys.exit(missing > 0)
+    made, there = tables_of(run.stdout), tables_of((ROOT / document).read_text())
+    assert sum(map(len, made)) > 5, f"{program} makes {made}"
+    for table in made:
+        if table in there:
+            continue
+        wrong += 1
+        like = [other for other in there if other[0] == table[0]]
+        print(f"{document} does not have this table as {program} {' '.join(arguments)} makes it:")
+        print("\n".join("  " + line for line in difflib.unified_diff(like[0] if like else [], table, document, program, lineterm="")))
+sys.exit(wrong > 0)
