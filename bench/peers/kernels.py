@@ -1,12 +1,12 @@
 """Times other people's quantizers on this GPU, for the peers' column of `octet bench kernels --device cuda --peers FILE`.
 
-    bench/peers/kernels.py [--out peers.json] [--repetitions 7] [--seconds 45] [--quick]
+    bench/peers/kernels.py [--out peers.json] [--repetitions 7] [--seconds 60] [--quick]
 
 torch: the three plain passes (maximum, multiply, cast) that operation-at-a-time code makes. torchao: its own kernels, where
 it is installed or PEERS_TORCHAO names a folder that holds it. Events, L2 flushed, medians; the shapes of bench/cases/shapes.hpp.
 
-torchao tunes itself anew on every shape, which takes seconds: torch is timed first, on every shape, then torchao, until the
-seconds are spent. What was left out is said.
+torchao tunes each kernel anew on every shape, in a second or more (torchao_peer.py): torch is timed first, on every shape, then
+torchao, until the seconds are spent. What was left out is said.
 """
 import argparse
 import json
@@ -56,20 +56,21 @@ def torch_cases(m, n, k, e):
 
 
 def torchao_cases(m, n, k, e):
-    from torchao.prototype.moe_training.kernels import (triton_fp8_per_group_colwise_scales, triton_fp8_per_group_rowwise_scales,
-                                                        triton_fp8_rowwise_3d_transpose_rhs)
+    from torchao.prototype.moe_training import kernels
 
     a = torch.randn(m, k, device="cuda", dtype=torch.bfloat16)
-    gate_up = torch.randn(m, n, device="cuda", dtype=torch.bfloat16)
+    dy = torch.randn(m, n, device="cuda", dtype=torch.bfloat16)
     ends = torch.linspace(m // e, m, e, device="cuda").int() // 16 * 16
     ends[-1] = m
     w = torch.randn(e, n, k, device="cuda", dtype=torch.bfloat16)
-    yield "columns", "fp8_rowwise", "torchao", lambda: triton_fp8_per_group_colwise_scales(
-        a, ends, output_dtype=E4M3, round_scales_to_power_of_2=True)
-    yield "transposed", "fp8_rowwise", "torchao", lambda: triton_fp8_per_group_rowwise_scales(
-        gate_up.t(), ends, output_dtype=E4M3, round_scales_to_power_of_2=True)
-    yield "weights_along_n", "fp8_rowwise", "torchao", lambda: triton_fp8_rowwise_3d_transpose_rhs(
-        w.transpose(-2, -1), output_dtype=E4M3, round_scales_to_power_of_2=True)
+    how = {"output_dtype": E4M3, "round_scales_to_power_of_2": True}
+    for op, kernel, inputs in (("rows", "triton_fp8_rowwise_2d_scale_and_cast", (a,)),
+                               ("columns", "triton_fp8_per_group_colwise_scales", (a, ends)),
+                               ("columns_dual", "triton_fp8_per_group_colwise_scales_dual", (dy, a, ends)),
+                               ("transposed", "triton_fp8_per_group_rowwise_scales", (dy.t(), ends)),
+                               ("weights_along_k", "triton_fp8_colwise_3d_scale_and_cast", (w.transpose(-2, -1),)),
+                               ("weights_along_n", "triton_fp8_rowwise_3d_transpose_rhs", (w.transpose(-2, -1),))):
+        yield op, "fp8_rowwise", "torchao", lambda kernel=kernel, inputs=inputs: getattr(kernels, kernel)(*inputs, **how)
 
 
 def time_us(call, flush, repetitions):
@@ -90,7 +91,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", default="peers.json")
     parser.add_argument("--repetitions", type=int, default=7)
-    parser.add_argument("--seconds", type=float, default=45, help="after which no other kernel is begun")
+    parser.add_argument("--seconds", type=float, default=60, help="after which no other kernel is begun")
     parser.add_argument("--quick", action="store_true", help="two shapes")
     arguments = parser.parse_args()
     last = time.monotonic() + arguments.seconds

@@ -9,7 +9,7 @@ import sys
 ROOT = pathlib.Path(sys.argv[1])
 H200 = "bench/results/h200"
 TABLES = (("README.md", "bench/plot_step.py", f"{H200}/step.json", "--table"),
-          ("docs/kernels-quantizers.md", "bench/kernels_table", f"{H200}/kernels.json"),
+          ("docs/kernels-quantizers.md", "bench/kernels_table", f"{H200}/kernels.json", f"{H200}/kernels-peers.json"),
           ("docs/pytorch.md", "bench/peers/torch_tables.py", H200))
 
 
