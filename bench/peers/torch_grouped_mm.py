@@ -21,6 +21,7 @@ import octet
 import octet_cuda
 import stamps
 import torchao_peer
+from octet.product import below_autograd
 
 bf16, dev = torch.bfloat16, torch.device("cuda:0")
 
@@ -40,10 +41,13 @@ def overhead(recipe):
     c = octet_cuda.Calls(recipe, a.detach(), w, ends, y, dy, da, dw)
     plain_a, plain_b = a.detach(), b.detach()
     forward = torch.ops.octet.grouped_mm.default
-    no_grad = torch.ops.octet.grouped_mm_no_grad.default  # as octet.grouped_mm calls it
-    backward = torch.ops.octet.grouped_mm_backward.default
+    no_grad, backward = torch.ops.octet.grouped_mm_no_grad.default, torch.ops.octet.grouped_mm_backward.default
     kept = forward(plain_a, plain_b, ends, recipe, "bf16", True)[1:]
     pointer = c.on.pointer
+
+    def as_octet(operator, *arguments):  # calls it
+        with below_autograd():
+            return operator(*arguments)
 
     def both():
         octet.grouped_mm(a, b, ends, recipe).backward(dy)
@@ -56,9 +60,9 @@ def overhead(recipe):
              "c_pair": lambda: c.pair(c.a, c.a_rows, c.a_columns), "c_weights": lambda: c.weights(c.along_k[0], None),
              "c_product": lambda: c.rows("forward", c.a_rows, c.along_k, c.y), "c_wgrad": c.wgrad,
              "c_forward": c.forward, "c_backward": c.backward,
-             "operator_forward": lambda: no_grad(plain_a, plain_b, ends, recipe, "bf16", True),
+             "operator_forward": lambda: as_octet(no_grad, plain_a, plain_b, ends, recipe, "bf16", True),
              "operator_forward_by_torch_library": lambda: forward(plain_a, plain_b, ends, recipe, "bf16", True),
-             "operator_backward": lambda: backward(dy, plain_b, ends, recipe, *kept, True, True, "bf16"),
+             "operator_backward": lambda: as_octet(backward, dy, plain_b, ends, recipe, *kept, True, True, "bf16"),
              "grouped_mm_forward": lambda: octet.grouped_mm(a, b, ends, recipe),
              "c_both": c_both, "grouped_mm_both": both, "autograd_alone": lambda: NoProduct.apply(a, b, ends, recipe, "bf16", (), None).backward(dy),
              "torch_bf16_both": lambda: torch._grouped_mm(a, b, ends).backward(dy)}

@@ -59,7 +59,11 @@ def padded_bound(tokens, groups, alignment):
     return (tokens + occupied * (alignment - 1)) // alignment * alignment
 
 
+_operators = []  # every one has a fake kernel
+
+
 def _fake(name):
+    _operators.append(name)
     return torch.library.register_fake(f"octet::{name}")
 
 
@@ -478,22 +482,36 @@ def refuse_tangents(*arguments):
     """Forward-mode derivatives: the operators have none, and torch would take theirs for zero."""
     if forward_ad._current_level >= 0 and any(isinstance(t, torch.Tensor) and forward_ad.unpack_dual(t).tangent is not None
                                               for t in arguments):
-        raise NotImplementedError("octet's operators have gradients (backward) and no forward-mode derivatives; a tensor with a tangent "
-                                  "was given (torch.func.jvp, torch.autograd.forward_ad)")
+        raise NotImplementedError("octet's operators have no forward-mode derivatives; a tensor with a tangent was given (torch.func.jvp, "
+                                  "torch.autograd.forward_ad); derive backward instead: torch.autograd.grad")
 
 
 class _RefusingTangents(torch.library.Library):
-    def impl(self, name, function, *key, **options):
+    def impl(self, name, function, *key, with_keyset=False, **options):
+        assert with_keyset, f"a kernel of {name} was given without with_keyset=True; the check expects the keyset before the arguments"
+
         def checked(keyset, *arguments, **named):
             refuse_tangents(*arguments, *named.values())
             return function(keyset, *arguments, **named)
 
-        super().impl(name, checked, *key, **options)
+        super().impl(name, checked, *key, with_keyset=True, **options)
 
 
-_gradients = _RefusingTangents("octet", "FRAGMENT")
-for _name, _backward_of, _setup_of in (("grouped_mm", _backward, _setup), ("grouped_mm_dual", _backward_dual, _setup_dual),
-                                       ("experts", _backward_experts, _setup_experts), ("swiglu", _backward_swiglu, _setup_swiglu),
-                                       ("permute_tokens", _backward_permute, _setup_permute),
-                                       ("combine_tokens", _backward_combine, _setup_combine)):
-    torch.library.register_autograd(f"octet::{_name}", _backward_of, setup_context=_setup_of, lib=_gradients)
+_refusing = _RefusingTangents("octet", "FRAGMENT")
+_gradients = {"grouped_mm": (_backward, _setup), "grouped_mm_dual": (_backward_dual, _setup_dual),
+              "experts": (_backward_experts, _setup_experts), "swiglu": (_backward_swiglu, _setup_swiglu),
+              "permute_tokens": (_backward_permute, _setup_permute), "combine_tokens": (_backward_combine, _setup_combine)}
+for _name, (_backward_of, _setup_of) in _gradients.items():
+    torch.library.register_autograd(f"octet::{_name}", _backward_of, setup_context=_setup_of, lib=_refusing)
+
+
+def _pass_on(name):
+    operator, after = getattr(torch.ops.octet, name).default, torch._C._after_ADInplaceOrView_keyset
+    return lambda keyset, *arguments, **named: operator.redispatch(keyset & after, *arguments, **named)
+
+
+# The others, those that backward calls among them, are checked one key below autograd: there torch's own kernel, which warns where
+# a gradient is asked for, stays.
+for _name in _operators:
+    if _name not in _gradients:
+        _refusing.impl(_name, _pass_on(_name), "ADInplaceOrView", with_keyset=True)

@@ -1,8 +1,10 @@
 """octet.grouped_mm: the expert product of a training step, differentiable, in 8 bits."""
+import contextlib
 import functools
 import weakref
 
 import torch
+from torch.autograd import forward_ad
 
 from ._registration import FORMAT_NAMES, dual_gradients, format_name, refuse_tangents, wgrad_in_8_bits
 from .weights import cached_cast
@@ -38,9 +40,15 @@ def _offsets(offs):
     return offs if offs.dtype == torch.int32 else offs.to(torch.int32)
 
 
-# torch.library's gradients cost tens of microseconds a call in Python; outside of torch.compile the same gradients come
-# through an autograd.Function, below which the operators need not look for them: grouped_mm_no_grad has none.
-below_autograd = torch._C._AutoDispatchBelowAutograd
+# torch.library's gradients cost tens of microseconds a call in Python, and the check of tangents a few; outside of torch.compile
+# the same gradients come through an autograd.Function, below which the operators need not look for them: grouped_mm_no_grad has
+# none. Tangents are looked for where there can be any.
+def below_autograd():
+    if forward_ad._current_level >= 0:
+        return contextlib.nullcontext()
+    return torch._C._AutoDispatchBelowADInplaceOrView()
+
+
 _keeps_8_bits = functools.cache(wgrad_in_8_bits)
 
 
@@ -54,8 +62,8 @@ def once_differentiable(backward):
         with torch.no_grad():
             gradients = backward(ctx, *dys)
         refuse = torch._C._functions.DelayedError(b"octet's products are differentiable once; a gradient of their gradient was asked "
-                                                  b"for", len(gradients))
-        return refuse(*(g if g is None else g.detach().requires_grad_() for g in gradients))
+                                                  b"for", len(gradients) + len(dys))
+        return refuse(*(g if g is None else g.detach().requires_grad_() for g in gradients), *dys)[: len(gradients)]
 
     return checked
 
@@ -63,7 +71,8 @@ def once_differentiable(backward):
 class _GroupedMM(torch.autograd.Function):
     @staticmethod
     def forward(ctx, A, W, offs, recipe, out, casts):
-        y, kept, kept_scale, visit = _grouped_mm_no_grad(A, W, offs, recipe, out, True, *casts[:2])
+        with below_autograd():
+            y, kept, kept_scale, visit = _grouped_mm_no_grad(A, W, offs, recipe, out, True, *casts[:2])
         ctx.recipe, ctx.a_format = recipe, FORMAT_NAMES[A.dtype]
         if not _keeps_8_bits(recipe):
             kept, kept_scale = A, None
@@ -79,7 +88,8 @@ class _GroupedMM(torch.autograd.Function):
 def _gradients(ctx, dy):
     W, offs, kept, kept_scale, *casts = ctx.saved_tensors
     wants_A, wants_W = ctx.needs_input_grad[:2]
-    dA, dW = _grouped_mm_backward(dy, W, offs, ctx.recipe, kept, kept_scale, wants_A, wants_W, ctx.a_format, *casts)
+    with below_autograd():
+        dA, dW = _grouped_mm_backward(dy, W, offs, ctx.recipe, kept, kept_scale, wants_A, wants_W, ctx.a_format, *casts)
     return dA if wants_A else None, dW if wants_W else None
 
 
@@ -91,10 +101,12 @@ class _SharedGroupedMM(torch.autograd.Function):
     def forward(ctx, link, W, offs, recipe, out, casts, shared):
         A = shared.activation()  # in the graph, `link` stands for it
         if shared.kept is None:
-            y, *rows, kept, kept_scale, visit = _grouped_mm_share(A, W, offs, recipe, out, *casts[:2])
+            with below_autograd():
+                y, *rows, kept, kept_scale, visit = _grouped_mm_share(A, W, offs, recipe, out, *casts[:2])
             shared.rows, shared.kept, shared.kept_scale = rows if rows[0].dim() == 2 else (), kept, kept_scale
         else:
-            y, *_, visit = _grouped_mm_no_grad(A, W, offs, recipe, out, False, *(casts[:2] or (None, None)), *shared.rows)
+            with below_autograd():
+                y, *_, visit = _grouped_mm_no_grad(A, W, offs, recipe, out, False, *(casts[:2] or (None, None)), *shared.rows)
         ctx.recipe, ctx.a_format = recipe, FORMAT_NAMES[A.dtype]
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(W, offs, shared.kept, shared.kept_scale, *(casts[2:] or (None, None, visit)))
@@ -109,7 +121,8 @@ class _SharedGroupedMM(torch.autograd.Function):
             return *_gradients(ctx, dy), *[None] * 5
         W, offs, kept, kept_scale, *casts = ctx.saved_tensors
         wants_W = ctx.needs_input_grad[1]
-        rest, dW = _grouped_mm_backward_onto(dy, W, offs, ctx.recipe, kept, kept_scale, dA, wants_W, *casts)
+        with below_autograd():
+            rest, dW = _grouped_mm_backward_onto(dy, W, offs, ctx.recipe, kept, kept_scale, dA, wants_W, *casts)
         if rest.dim() == 2:
             dA += rest
         return dA, dW if wants_W else None, *[None] * 5
@@ -130,7 +143,9 @@ class _GroupedMMDual(torch.autograd.Function):
     def backward(ctx, dy0, dy1):
         W0, W1, offs, kept, kept_scale = ctx.saved_tensors
         wants_A, *wants_W = ctx.needs_input_grad[:3]
-        return *dual_gradients((W0, W1), (dy0, dy1), offs, ctx.recipe, kept, kept_scale, wants_A, wants_W, ctx.a_format), None, None, None
+        with below_autograd():
+            gradients = dual_gradients((W0, W1), (dy0, dy1), offs, ctx.recipe, kept, kept_scale, wants_A, wants_W, ctx.a_format)
+        return *gradients, None, None, None
 
 
 class _Shared:
@@ -208,7 +223,8 @@ def grouped_mm(A, W, offs=None, recipe="fp8_rowwise", *, bias=None, out_dtype=No
             link = A if shared.link is None else shared.link
             y, shared.link = _SharedGroupedMM.apply(link, W, offs, recipe, out, casts, shared)
     else:
-        y = _grouped_mm_no_grad(A, W, offs, recipe, out, False, *casts[:2])[0]
+        with below_autograd():
+            y = _grouped_mm_no_grad(A, W, offs, recipe, out, False, *casts[:2])[0]
     return y if bias is None else y + bias.to(y.dtype)
 
 

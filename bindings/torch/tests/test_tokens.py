@@ -4,7 +4,7 @@ import torch
 from torch.nn import functional as F
 
 from octet._registration import BLOCKS
-from test_grouped_mm import CHECKS
+from test_grouped_mm import CHECKS, REFUSED, assert_backward_refuses_tangents
 
 T, TOP_K, D, H = 23, 3, 40, 24
 ops = torch.ops.octet
@@ -104,10 +104,16 @@ def test_forward_mode_is_refused(device):
                          (lambda t: ops.combine_tokens(t, None, slot_of_row, row_of_slot, TOP_K), rows),
                          (lambda t: ops.combine_tokens(rows, None, slot_of_row, row_of_slot, TOP_K, t), x),
                          (ops.swiglu, gate_up), (lambda t: ops.swiglu(gate_up, t), torch.rand(T, device=device))):
-        with pytest.raises(NotImplementedError, match="no forward-mode derivatives"):
+        with pytest.raises(NotImplementedError, match=REFUSED):
             torch.func.jvp(call, (tensor,), (torch.ones_like(tensor),))
-        with torch.autograd.forward_ad.dual_level(), pytest.raises(NotImplementedError, match="no forward-mode derivatives"):
+        with torch.autograd.forward_ad.dual_level(), pytest.raises(NotImplementedError, match=REFUSED):
             call(torch.autograd.forward_ad.make_dual(tensor, torch.ones_like(tensor)))
+        assert_backward_refuses_tangents(call, tensor)
+    dy = torch.randn(T, H, device=device)
+    for op, (tensor, *rest) in ((ops.swiglu_backward, (gate_up, None, dy)),
+                                (ops.combine_tokens_backward, (x, rows, None, slot_of_row, row_of_slot, TOP_K))):
+        with pytest.raises(NotImplementedError, match=REFUSED):
+            torch.func.jvp(lambda t: op(t, *rest)[0], (tensor,), (torch.ones_like(tensor),))
 
 
 def test_errors_have_octets_text(device):
