@@ -1,12 +1,10 @@
 // Runs the calls of gpu/ops.hpp in the emulator: the Runner of the tests.
 #pragma once
 
-#include <algorithm>
 #include <cstring>
 #include <functional>
 #include <memory>
 #include <typeinfo>
-#include <utility>
 #include <vector>
 
 #include "emulator/grid.hpp"
@@ -24,7 +22,6 @@ public:
     void* workspace(std::int64_t bytes) {
         if (visit_ == WeightVisit::second && bytes <= visited_bytes_) return visited_;
         visited_bytes_ = bytes;
-        most_bytes_ = std::max(most_bytes_, bytes);
         memory_.push_back(std::make_unique<std::byte[]>(static_cast<std::size_t>(bytes) + 256));
         void* at = memory_.back().get();
         std::size_t room = static_cast<std::size_t>(bytes) + 256;
@@ -67,8 +64,6 @@ public:
         emulator::launch<Kernel>(blocks, params, width_, static_cast<int>(blocks));
     }
     std::size_t launches() const { return launches_; }  // so far
-    // Bytes of workspace that a call since the last question asked for, at most.
-    std::int64_t asked_for() { return std::exchange(most_bytes_, 0); }
     template <class Kernel>
     bool launched_last() const {
         return last_ && *last_ == typeid(Kernel);
@@ -79,7 +74,7 @@ private:
     std::int64_t blocks_;
     QuantizerTuning tuning_;
     WeightVisit visit_ = WeightVisit::only;
-    std::int64_t visited_bytes_ = 0, most_bytes_ = 0;
+    std::int64_t visited_bytes_ = 0;
     void* visited_ = nullptr;  // the last workspace, which a second visit finds as the first left it
     bool may_wait_ = false;
     std::size_t launches_ = 0;

@@ -1,39 +1,164 @@
-// Workspace: what the library says is enough is, for every kernel. That calls ask for no more than this, the other
-// tests hold (quantize_checks.cpp).
+// Workspace: what the library says is enough is, for whatever calls ask for, and not far more.
 #include "gpu/workspace.hpp"
 
 #include <gtest/gtest.h>
 
 #include <random>
 
+#include "gpu/ops.hpp"
+
 namespace octet::gpu {
 namespace {
 
-TEST(GpuWorkspace, IsEnoughForEveryKernel) {
-    std::mt19937_64 random(1);
-    const auto up_to = [&](i64 most) {  // of all magnitudes
-        return static_cast<i64>(random() % static_cast<std::uint64_t>(std::max<i64>(1, most >> (random() % 14)))) + 1;
-    };
-    for (int i = 0; i < 20000; ++i) {
-        const i64 tokens = up_to(1 << 20), features = up_to(1 << 15), groups = up_to(1 << 14),
-                  alignment = i64{1} << (random() % 11);
-        const i64 enough = most_token_workspace(tokens, features, groups);
-        SCOPED_TRACE(testing::Message() << "[" << tokens << ", " << features << "], " << groups << " groups, alignment "
-                                        << alignment);
-        const i64 wide = ceil_div(features, 128), narrow = ceil_div(features, 64);
-        const i64 row_tiles = ceil_div(padded_bound(tokens, groups, alignment), 128) + groups + 1;
-        ASSERT_LE(pair_workspace(groups, wide, features, tokens).bytes(), enough);
-        // Of two tensors, either of which may end within a tile.
-        ASSERT_LE(columns_workspace(groups, narrow + 1, features).bytes(), enough);
-        ASSERT_LE(tiles_workspace(groups, row_tiles * (wide + 1)).bytes(), enough);
-        ASSERT_LE(halves_workspace(groups, features, tokens).bytes(), enough);
-        ASSERT_LE(ranges_workspace(groups).bytes(), enough);
-        if (features <= widest_noted && tokens <= most_noted) {
-            ASSERT_LE(notes_workspace(groups, wide, tokens).bytes(), enough);
-        }
-        // A workspace of the largest sizes is enough for smaller ones.
-        ASSERT_LE(enough, most_token_workspace(tokens + up_to(1000), features + up_to(1000), groups + up_to(100) - 1));
+// Launches nothing: what a call asks for follows from sizes alone.
+class AskingRunner {
+public:
+    explicit AskingRunner(const QuantizerTuning& tuning, bool may_wait = false)
+        : tuning_(tuning), may_wait_(may_wait) {}
+    const QuantizerTuning& tuning() const { return tuning_; }
+    void* workspace(std::int64_t bytes) {
+        asked_ += bytes;
+        return reinterpret_cast<void*>(256);
     }
+    template <class Kernel>
+    std::int64_t resident() {
+        return 264;
+    }
+    template <class Kernel>
+    void launch(std::int64_t, const typename Kernel::Params&) {}
+    template <class Kernel>
+    void launch_next(std::int64_t, const typename Kernel::Params&) {}
+    template <class Kernel>
+    void launch_together(std::int64_t, const typename Kernel::Params&) {}
+    template <class Kernel>
+    void launch_later(std::int64_t, const typename Kernel::Params&) {}
+    bool may_wait() const { return may_wait_; }
+    WeightVisit visit() const { return WeightVisit::only; }
+    std::int64_t asked() const { return asked_; }
+
+private:
+    QuantizerTuning tuning_;
+    bool may_wait_;
+    std::int64_t asked_ = 0;
+};
+
+// Views of memory that nobody touches.
+TensorView nowhere(Format format, const Extents& extents) { return {reinterpret_cast<void*>(256), format, extents}; }
+QuantizedView quantized(const QuantizeOptions& options, const Extents& data, const Extents& scale) {
+    const bool mx = options.scaling == Scaling::mx;
+    return {nowhere(options.format, data), nowhere(mx ? Format::e8m0 : Format::f32, scale),
+            mx ? TensorView{} : nowhere(Format::f32, scale)};
+}
+
+struct Call {
+    std::int64_t tokens, features, groups, alignment;
+    Scaling scaling = Scaling::rowwise;
+    Format input = Format::bf16;
+    QuantizerTuning tuning{};
+    bool later = false;
+
+    QuantizeOptions options() const {
+        QuantizeOptions of;
+        of.scaling = scaling;
+        return of;
+    }
+    QuantizedView rows(std::int64_t m, std::int64_t k) const {
+        const std::int64_t block = block_of(scaling);
+        return quantized(options(), {m, k}, block ? Extents{m, ceil_div(k, block)} : Extents{m});
+    }
+    QuantizedView columns(std::int64_t k) const {
+        const std::int64_t block = block_of(scaling), padded = padded_bound(tokens, groups, alignment);
+        return quantized(options(), {k, padded}, block ? Extents{k, padded / block} : Extents{groups, k});
+    }
+    Groups of() const { return {reinterpret_cast<const std::int32_t*>(256), groups, {}}; }
+
+    std::int64_t both_ways() const {
+        AskingRunner runner(tuning, later);
+        quantize_pair<E4M3>(runner, nowhere(input, {tokens, features}), of(), alignment, options(),
+                            rows(tokens, features), columns(features));
+        return runner.asked();
+    }
+    // Of two tensors.
+    std::int64_t dual() const {
+        AskingRunner runner(tuning, later);
+        const std::int64_t first = ceil_div(features, 3), second = features - first;
+        if (second == 0) return 0;
+        quantize_columns<E4M3>(runner, nowhere(input, {tokens, first}), nowhere(input, {tokens, second}), of(),
+                               alignment, options(), columns(first), columns(second));
+        return runner.asked();
+    }
+    std::int64_t transposed() const {
+        AskingRunner runner(tuning, later);
+        quantize_transposed<E4M3>(runner, nowhere(input, {features, tokens}), of(), alignment, options(),
+                                  columns(features));
+        return runner.asked();
+    }
+    // `groups` experts of `tokens` rows.
+    std::int64_t weights() const {
+        AskingRunner runner(tuning, later);
+        const std::int64_t block = block_of(scaling), n = tokens, k = features, e = groups;
+        const auto of_weights = [&](std::int64_t down, std::int64_t across) {
+            return quantized(
+                options(), {e, down, across},
+                block ? Extents{e, scaling == Scaling::mx ? down : ceil_div(down, block), ceil_div(across, block)}
+                      : Extents{e, down});
+        };
+        quantize_weights<E4M3>(runner, nowhere(input, {e, n, k}), options(), of_weights(n, k), of_weights(k, n));
+        return runner.asked();
+    }
+};
+
+TEST(GpuWorkspace, IsEnoughForAnyCall) {
+    std::mt19937_64 random(1);
+    const auto up_to = [&](std::int64_t most) {  // of all magnitudes
+        return static_cast<std::int64_t>(
+                   random() % static_cast<std::uint64_t>(std::max<std::int64_t>(1, most >> (random() % 14)))) +
+               1;
+    };
+    const auto either = [&](int a, int b) { return random() % 2 ? a : b; };
+    for (int i = 0; i < 20000; ++i) {
+        Call call{up_to(1 << 20), up_to(1 << 14), up_to(1 << 12), std::int64_t{1} << (random() % 11)};
+        const Scaling scalings[] = {Scaling::rowwise, Scaling::blockwise, Scaling::mx};
+        call.scaling = scalings[random() % 3];
+        if (call.scaling != Scaling::rowwise) call.alignment = std::max(call.alignment, block_of(call.scaling));
+        call.input = random() % 4 ? Format::bf16 : Format::f32;
+        call.later = random() % 4 == 0;
+        call.tuning.strip_rows = either(0, 384);
+        call.tuning.strip_tokens = either(0, 1024);
+        call.tuning.from_rows = either(0, 1);
+        call.tuning.noted_rows = either(0, 1 << 20);
+        call.tuning.tall_tiles = either(0, 1);
+        SCOPED_TRACE(testing::Message() << "[" << call.tokens << ", " << call.features << "], " << call.groups
+                                        << " groups, alignment " << call.alignment << ", " << name(call.scaling));
+        const std::int64_t enough = most_token_workspace(call.tokens, call.features, call.groups);
+        ASSERT_LE(call.both_ways(), enough);
+        ASSERT_LE(call.dual(), enough);
+        ASSERT_LE(call.transposed(), enough);
+        // A workspace of the largest sizes is enough for smaller ones.
+        ASSERT_LE(enough,
+                  most_token_workspace(call.tokens + up_to(1000), call.features + up_to(1000), call.groups + up_to(9)));
+        call.tokens = up_to(1 << 14);  // now rows of an expert
+        ASSERT_LE(call.weights(), most_weight_workspace(call.groups, call.tokens, call.features));
+    }
+}
+
+// Each part of what is enough is nearly asked for by some call, so that none can be left out.
+TEST(GpuWorkspace, IsNotFarMore) {
+    const auto expect_near = [](std::int64_t asked, std::int64_t enough) {
+        EXPECT_LE(asked, enough);
+        EXPECT_GT(asked, enough * 8 / 10);
+    };
+    QuantizerTuning folds, notes;
+    folds.strip_rows = folds.strip_tokens = folds.noted_rows = 0;
+    folds.from_rows = 0;
+    notes = folds;
+    notes.noted_rows = 1 << 20;
+    const Call pair{200000, 40, 1, 128, Scaling::rowwise, Format::bf16, folds},
+        noted{32768, 2048, 1, 128, Scaling::rowwise, Format::bf16, notes},
+        listed{4000, 5120, 4000, 1024, Scaling::mx, Format::bf16, folds};
+    expect_near(pair.both_ways(), most_token_workspace(pair.tokens, pair.features, pair.groups));
+    expect_near(noted.both_ways(), most_token_workspace(noted.tokens, noted.features, noted.groups));
+    expect_near(listed.dual(), most_token_workspace(listed.tokens, listed.features, listed.groups));
 }
 
 }  // namespace
