@@ -5,8 +5,8 @@
 torch: the three plain passes (maximum, multiply, cast) that operation-at-a-time code makes. torchao: its own kernels, where
 it is installed or PEERS_TORCHAO names a folder that holds it. Events, L2 flushed, medians; the shapes of bench/cases/shapes.hpp.
 
-torchao tunes each kernel anew on every shape, in a second or more (torchao_peer.py): torch is timed first, on every shape, then
-torchao, until the seconds are spent. What was left out is said.
+torchao tunes each kernel anew on every shape (torchao_peer.py makes that shorter): torch is timed first, on every shape, then torchao,
+until the seconds are spent. What was left out is said. Groups are even.
 """
 import argparse
 import json

@@ -13,7 +13,6 @@ TABLES = (("README.md", "bench/plot_step.py", f"{H200}/step.json", "--table"),
           ("docs/pytorch.md", "bench/peers/torch_tables.py", H200))
 
 
-
 def tables_of(text):
     """Every run of lines that are a table's."""
     tables = [[]]
