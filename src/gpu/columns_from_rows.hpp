@@ -26,6 +26,7 @@ struct ColumnsFromRowsParams : ColumnsByPeaksParams {
     const u8* rows;  // likewise [groups, rows, columns]
     i64 rows_stride[2];
     const u8* power;  // [rows], see power_of
+    Reuse reuse;      // of the rows
 };
 
 template <class Codec_>
@@ -152,7 +153,7 @@ private:
         OCTET_UNROLL
         for (int piece = 0; piece < pieces; ++piece) {
             const int at = row + piece * 16;
-            t.copy_async(&s.rows[at * chunks + (chunk ^ piece)], from, before <= at && at < until);
+            t.copy_async(&s.rows[at * chunks + (chunk ^ piece)], from, before <= at && at < until, p.reuse);
             from += 16 * p.rows_stride[1];
         }
         t.commit_copies();

@@ -103,7 +103,7 @@ struct Plan {
     Group* group;      // [groups + 1]; the last one holds the rows that nobody owns. Without items
     Span* span;        // [groups + 2] likewise, and one past the end. With items, where groups are many
     Tile* tile;        // [items]
-    u32* ticket;       // items taken, past the first ones of every block
+    u32* ticket;       // items taken, past the first ones of every block; or [WorkspaceSize::tickets], of parts of all
     u32* arrived;      // [slabs, counter_words] tiles above each other whose maxima are in
     u32* row_arrived;  // [row tiles, counter_words] tiles beside each other whose maxima are in
     u32* column_amax;  // [groups, columns] f32 bits

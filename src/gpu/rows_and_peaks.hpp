@@ -3,9 +3,13 @@
 // again, is the other half: it may run beside a product that needs the rows alone.
 //
 // Bytes: x once, data once. Bound by memory. All threads of a block share a row, `batch` rows at a time: a thread holds
-// the same columns of every row, so that their maxima stay in its registers until the group or the block's share of
-// rows ends. The next `stages` batches are on their way to shared memory meanwhile, each thread's eights to places of
-// its own: nobody else reads them, so that no barrier is between a copy and its use.
+// the same columns of every row, so that their maxima stay in its registers until the group ends, or what the block has
+// to do. The next `stages` batches are on their way to shared memory meanwhile, each thread's eights to places of its
+// own: nobody else reads them, so that no barrier is between a copy and its use.
+//
+// Blocks stay, and take batches as they come: multiprocessors are not equally fast. Rows are in as many parts as there
+// are groups, and a block takes batches of one part, so that it has few groups' maxima to hand in: all blocks handing
+// in all columns takes 5 us.
 //
 // bf16, in rows of whole eights that start on 16 bytes.
 #pragma once
@@ -26,11 +30,16 @@ struct RowsAndPeaksParams {
     i64 groups;
     i64 rows;  // of all groups, and those that nobody owns
     i32 columns;
-    i64 apart;  // rows of a group that has a matrix of its own, or 0: one matrix for all
-    i64 rows_a_block;
+    i64 apart;          // rows of a group that has a matrix of its own, or 0: one matrix for all
+    const i32* ends;    // [groups], or null where groups have matrices of their own
+    i64 parts;          // of the rows; every parts-th block works at one
+    i64 rows_a_part;    // in whole batches, but for the last part
+    i64 rows_a_block;   // likewise, that a block has for its own; the rest of the part is there for all who work at it
+    u32* ticket;        // [parts] batches of the rest that are taken, 0 before
     const Span* spans;  // [groups + 2]
     u32* peaks;         // [groups, columns] f32 bits, zero before
     u8* power;          // [rows] a row's power_of, or null: nobody reads rows again
+    Reuse reuse;        // of x
 };
 
 // What who reads rows again has to know of each: its scale's exponent bits, 0 and 255 where its bytes say nothing of x
@@ -47,92 +56,198 @@ struct RowsAndPeaksKernel {
     using Params = RowsAndPeaksParams;
     static constexpr int threads = threads_;
     static constexpr int units = threads / unit;
-    static constexpr int batch = vectors >= 4 ? 1 : vectors == 1 ? 4 : 2;
+    static constexpr int batch = vectors == 1 ? 4 : vectors == 2 ? 2 : 1;
     static constexpr int stages = batch == 1 ? 3 : 2;
-    static constexpr int blocks_per_core = threads < 256 ? 5 : vectors < 3 ? 4 : vectors < 8 ? 3 : 2;
+    static constexpr int blocks_per_core = (vectors > 2 ? 512 : 1024) / threads;
     static constexpr int reach = threads * 8 * vectors;  // columns of the longest row
     static constexpr int pairs = (batch + 1) / 2;        // rows are folded two by two
 
+    // A block asks for a ticket as soon as it may ask for the plan without waiting: some turns after it began.
+    static constexpr u32 planned_turn = 2;
+    static constexpr i64 least_own = (stages + i64{planned_turn}) * batch;
+
+    // Rows that are cast at a time.
+    struct Batch {
+        const u16* from[static_cast<u32>(batch)];
+        u8* to[static_cast<u32>(batch)];
+        i64 row;  // the first one, counted over all groups; p.rows: none is left
+    };
+    static constexpr u32 ring = 8;
+    static_assert(ring >= stages + 2, "a batch is fetched as soon as it is known, and written stages turns later");
+    // What a block works at, counted over all groups; p.rows stands for none.
+    struct Part {
+        i64 first, own_end;  // rows of its own
+        i64 shared, end;     // those that are there for all who work at the part
+    };
+    struct Found {
+        i64 group, matrix, end;  // where its matrix begins, and where it ends, in rows counted over all groups
+    };
     struct Shared {
         Vec16 landing[static_cast<u32>(stages)][static_cast<u32>(batch)][static_cast<u32>(vectors)]
                      [static_cast<u32>(threads)];
         alignas(16) u32 peak[2][static_cast<u32>(2 * pairs)][static_cast<u32>(units)];  // a row's, f32 bits, by unit
         alignas(16) u16 column_peak[static_cast<u32>(threads * 8)];
-        i64 group;
+        Part part;
+        Batch batches[ring];
+        Found found;
+        u32 finders;  // of the first group: not one, where offsets are out of order
     };
 
     template <class Thread>
     OCTET_GPU static void run(Thread& t, const Params& p, Shared& s) {
-        const i64 first = static_cast<i64>(t.block()) * p.rows_a_block;
-        const i64 last = first + p.rows_a_block < p.rows ? first + p.rows_a_block : p.rows;
-        // What is sent for first does not ask for groups: x is there before they are known. Rows past the first group
-        // are sent for again.
-        const i64 matrix = p.apart ? first / p.apart : 0;
-        Places at = places(t, p, matrix, first - matrix * p.apart);
-        OCTET_UNROLL
-        for (int stage = 0; stage < stages; ++stage)
-            fetch(t, p, s, stage, static_cast<i32>(last - first) - stage * batch, at.from);
-        t.await_earlier();
-        if (p.power) t.admit_later();
-        for (i64 g = t.thread(); g <= p.groups; g += threads) {
-            const i64 position = t.load_made(&p.spans[g].position);
-            if (position <= first && first < position + t.load_made(&p.spans[g].rows)) t.store_shared(&s.group, g);
+        if (t.thread() == 0) {
+            t.store_shared(&s.part, part_of(t, p));
+            t.store_shared(&s.finders, 0u);
         }
         t.barrier();
-        i64 group = t.load_shared(&s.group);
-        for (i64 row = first; row < last; ++group) {
-            const i64 position = t.load_made(&p.spans[group].position),
-                      end = position + t.load_made(&p.spans[group].rows);
-            if (end <= row) continue;
-            const i64 stop = end < last ? end : last;
-            const i64 local = p.apart ? row - position : row;
-            const i32 count = static_cast<i32>(stop - row);
-            Magnitudes<In> peaks[static_cast<u32>(vectors)]{};
-            if (row > first) {
-                t.template await_copies<0>();
-                at = places(t, p, p.apart ? group : 0, local);
-                OCTET_UNROLL
-                for (int stage = 0; stage < stages; ++stage) fetch(t, p, s, stage, count - stage * batch, at.from);
+        OCTET_UNROLL
+        for (u32 k = 0; k < static_cast<u32>(stages); ++k) set_out(t, p, s, k, 0);
+        t.barrier();
+        OCTET_UNROLL
+        for (u32 k = 0; k < static_cast<u32>(stages); ++k) fetch(t, p, s, k);
+        // The plan is not waited for before it is made, some microseconds from here: the first group is found without.
+        bool planned = false;
+        const auto await_plan = [&] {
+            if (planned) return;
+            t.await_earlier();
+            if (p.power) t.admit_later();
+            planned = true;
+        };
+        Found in = find_first_group(t, p, s, t.load_shared(&nth(s, 0).row));
+        Magnitudes<In> peaks[static_cast<u32>(vectors)]{};
+        u32 piece = 0;
+        OCTET_ROLLED
+        for (u32 turn = 0;; ++turn) {
+            const i64 row = t.load_shared(&nth(s, turn).row);
+            if (row >= p.rows) break;
+            if (turn == planned_turn) await_plan();
+            const u32 coming = turn + static_cast<u32>(stages);
+            const u32 ticket = t.thread() == 0 ? take(t, p, s, coming) : 0;
+            t.template await_copies<stages - 1>();
+            const i32 rows = p.rows - row < batch ? static_cast<i32>(p.rows - row) : batch;
+            for (i32 first = 0; first < rows; ++piece) {
+                if (row + first >= in.end) {
+                    await_plan();
+                    hand_in(t, p, s, in.group, peaks);
+                    in = find_group(t, p, s, row + first);
+                }
+                const i32 last = in.end - row < rows ? static_cast<i32>(in.end - row) : rows;
+                const bool done = last == rows;
+                cast(
+                    t, p, s, turn, piece, in, row, first, last, peaks,
+                    [&] {
+                        if (done) set_out(t, p, s, coming, ticket);
+                    },
+                    [&] {
+                        if (done) fetch(t, p, s, coming);
+                    });
+                first = last;
             }
-            u32 turn = 0;
-            OCTET_ROLLED
-            for (i32 done = 0; done < count; done += batch, ++turn)
-                cast(t, p, s, turn, group, local + done, row + done, count - done, peaks, at.from, at.to);
-            row = stop;
-            if (group < p.groups) hand_in(t, p, s, group, peaks);
         }
+        await_plan();
+        hand_in(t, p, s, in.group, peaks);
         // Who comes next is not admitted before the end, but for who reads rows again: the other half starts without
         // waiting for anybody.
     }
 
 private:
-    // What a thread sends for next, and writes next.
-    struct Places {
-        const u16* from;
-        u8* to;
-    };
+    OCTET_GPU static Batch& nth(Shared& s, u32 k) { return s.batches[k % ring]; }
+
     template <class Thread>
-    OCTET_GPU static Places places(Thread& t, const Params& p, i64 matrix, i64 row) {
-        return {static_cast<const u16*>(p.x) + matrix * p.x_stride[0] + row * p.x_stride[1] + column_of(t.thread(), 0),
-                p.data + matrix * p.data_stride[0] + row * p.data_stride[1] + column_of(t.thread(), 0)};
+    OCTET_GPU static Part part_of(Thread& t, const Params& p) {
+        const auto least = [](i64 a, i64 b) { return a < b ? a : b; };
+        const u32 parts = static_cast<u32>(p.parts);
+        const i64 begin = t.block() % parts * p.rows_a_part;
+        Part part;
+        part.end = least(begin + p.rows_a_part, p.rows);
+        part.shared = least(begin + t.blocks() / parts * p.rows_a_block, part.end);
+        part.first = least(begin + t.block() / parts * p.rows_a_block, part.end);
+        part.own_end = least(part.first + p.rows_a_block, part.end);
+        return part;
+    }
+    // The block's k-th batch, if it is one of its own.
+    template <class Thread>
+    OCTET_GPU static i64 own_row(Thread& t, const Params& p, Shared& s, u32 k) {
+        const i64 row = t.load_shared(&s.part.first) + static_cast<i64>(k) * batch;
+        return row < t.load_shared(&s.part.own_end) ? row : p.rows;
+    }
+    // Asks for a ticket, where it is not.
+    template <class Thread>
+    OCTET_GPU static u32 take(Thread& t, const Params& p, Shared& s, u32 k) {
+        if (own_row(t, p, s, k) < p.rows || t.load_shared(&s.part.shared) == t.load_shared(&s.part.end)) return 0;
+        return t.atomic_add(p.ticket + t.block() % static_cast<u32>(p.parts), 1u);
+    }
+
+    // Writes down the block's k-th batch, before a barrier. ticket: the first thread's.
+    template <class Thread>
+    OCTET_GPU static void set_out(Thread& t, const Params& p, Shared& s, u32 k, u32 ticket) {
+        if (t.thread() >= unit) return;
+        i64 row = own_row(t, p, s, k);
+        ticket = t.shuffle(ticket, 0);
+        if (row == p.rows) row = t.load_shared(&s.part.shared) + i64{ticket} * batch;
+        if (row >= t.load_shared(&s.part.end)) row = p.rows;
+        const int b = t.thread();
+        if (b >= batch) return;
+        Batch& to = nth(s, k);
+        if (b == 0) t.store_shared(&to.row, row);
+        const i64 matrix = p.apart ? (row + b) / p.apart : 0, local = row + b - matrix * p.apart;
+        t.store_shared(&to.from[b], static_cast<const u16*>(p.x) + matrix * p.x_stride[0] + local * p.x_stride[1]);
+        t.store_shared(&to.to[b], p.data + matrix * p.data_stride[0] + local * p.data_stride[1]);
+    }
+
+    // Whose row the block's first one is, before the plan is made; group -1 where offsets are out of order, or there is
+    // no row.
+    template <class Thread>
+    OCTET_GPU static Found find_first_group(Thread& t, const Params& p, Shared& s, i64 row) {
+        if (row >= p.rows) return {-1, 0, 0};
+        if (p.apart) return find_matrix(p, row);
+        for (i64 g = t.thread(); g <= p.groups; g += threads) {
+            const i64 begin = g > 0 ? t.load(p.ends + g - 1) : 0, end = g < p.groups ? t.load(p.ends + g) : p.rows;
+            const bool odd = begin < 0 || begin > end || end > p.rows;
+            if (!odd && (row < begin || end <= row)) continue;
+            if (t.atomic_add_shared(&s.finders, odd ? 2u : 1u) == 0) t.store_shared(&s.found, Found{g, 0, end});
+        }
+        t.barrier();
+        return t.load_shared(&s.finders) == 1 ? t.load_shared(&s.found) : Found{-1, 0, 0};
+    }
+    // Whose row it is. Between two calls there is a barrier.
+    template <class Thread>
+    OCTET_GPU static Found find_group(Thread& t, const Params& p, Shared& s, i64 row) {
+        if (p.apart) return find_matrix(p, row);
+        for (i64 g = t.thread(); g <= p.groups; g += threads) {
+            const i64 begin = t.load_made(&p.spans[g].position), end = begin + t.load_made(&p.spans[g].rows);
+            if (begin <= row && row < end) t.store_shared(&s.found, Found{g, 0, end});
+        }
+        t.barrier();
+        return t.load_shared(&s.found);
+    }
+    OCTET_GPU static Found find_matrix(const Params& p, i64 row) {
+        const i64 group = row / p.apart, begin = group * p.apart;
+        return {group, begin, begin + p.apart};
     }
 
     OCTET_GPU static i32 column_of(int thread, int j) { return (thread + j * threads) * 8; }
 
-    // Sends for the next `count` rows, or for a batch of them where there are more.
+    // Sends for the block's k-th batch.
     template <class Thread>
-    OCTET_GPU static void fetch(Thread& t, const Params& p, Shared& s, int stage, i32 count, const u16*& from) {
+    OCTET_GPU static void fetch(Thread& t, const Params& p, Shared& s, u32 k) {
+        const i64 row = t.load_shared(&nth(s, k).row);
         OCTET_UNROLL
-        for (int b = 0; b < batch; ++b, from += p.x_stride[1]) OCTET_UNROLL
-        for (int j = 0; j < vectors; ++j)
-            if (b < count && column_of(t.thread(), j) < p.columns)
-                t.copy_async(&s.landing[stage][b][j][t.thread()], from + column_of(0, j), true);
+        for (int b = 0; b < batch; ++b) {
+            if (row + b >= p.rows) break;
+            const u16* from = t.load_shared(&nth(s, k).from[b]);
+            OCTET_UNROLL
+            for (int j = 0; j < vectors; ++j)
+                if (column_of(t.thread(), j) < p.columns)
+                    t.copy_async(&s.landing[k % stages][b][j][t.thread()], from + column_of(t.thread(), j), true,
+                                 p.reuse);
+        }
         t.commit_copies();
     }
 
     template <class Thread>
-    OCTET_GPU static Eight<In> landed(Thread& t, const Params& p, Shared& s, int stage, int b, int j, i32 count) {
-        if (b >= count || column_of(t.thread(), j) >= p.columns) return zero_eight<In>();
+    OCTET_GPU static Eight<In> landed(Thread& t, const Params& p, Shared& s, u32 stage, int b, int j, bool wanted) {
+        if (!wanted || column_of(t.thread(), j) >= p.columns) return zero_eight<In>();
         const Vec16 v = t.load_shared(&s.landing[stage][b][j][t.thread()]);
         Eight<In> x;
         OCTET_UNROLL
@@ -140,18 +255,16 @@ private:
         return x;
     }
 
-    // Casts a batch that was sent for, of the `count` rows from `row` on, counted over all groups `counted`, and sends
-    // for the one `stages` further on.
-    template <class Thread>
-    OCTET_GPU static void cast(Thread& t, const Params& p, Shared& s, u32 turn, i64 group, i64 row, i64 counted,
-                               i32 count, Magnitudes<In> (&peaks)[static_cast<u32>(vectors)], const u16*& from,
-                               u8*& to) {
-        const int stage = static_cast<int>(turn % stages);
-        t.template await_copies<stages - 1>();
+    // Casts those rows of the k-th batch, which has landed, that are of group `in`, from `first` to `last`. piece:
+    // counts calls. before(), after(): around the barrier.
+    template <class Thread, class Before, class After>
+    OCTET_GPU static void cast(Thread& t, const Params& p, Shared& s, u32 k, u32 piece, const Found& in, i64 row,
+                               i32 first, i32 last, Magnitudes<In> (&peaks)[static_cast<u32>(vectors)], Before before,
+                               After after) {
         Eight<In> x[static_cast<u32>(batch)][static_cast<u32>(vectors)];
         OCTET_UNROLL
         for (int b = 0; b < batch; ++b) OCTET_UNROLL
-        for (int j = 0; j < vectors; ++j) x[b][j] = landed(t, p, s, stage, b, j, count);
+        for (int j = 0; j < vectors; ++j) x[b][j] = landed(t, p, s, k % stages, b, j, first <= b && b < last);
         u32 row_peak[static_cast<u32>(2 * pairs)] = {};
         OCTET_UNROLL
         for (int b = 0; b < batch; ++b) OCTET_UNROLL
@@ -166,34 +279,40 @@ private:
             peaks_of_two<In, unit>(t, row_peak[2 * pair], row_peak[2 * pair + 1], two);
             if (t.thread() % unit > 1) continue;
             const int mine = t.thread() % unit;
-            t.store_shared(&s.peak[turn % 2][2 * pair + mine][t.thread() / unit], mine ? two[1] : two[0]);
+            t.store_shared(&s.peak[piece % 2][2 * pair + mine][t.thread() / unit], mine ? two[1] : two[0]);
         }
-        fetch(t, p, s, stage, count - stages * batch, from);
-        t.barrier();  // one a batch: turns alternate between two halves
+        before();
+        t.barrier();  // one a piece: they alternate between two halves
+        after();
         // Each row's scale is found by some lanes of a unit, and told to the others.
         constexpr int lanes = unit / batch;
         static_assert(lanes >= units);
         const int lane = t.thread() % unit, mine = lane / lanes, of = lane % lanes;
-        u32 peak = of < units ? t.load_shared(&s.peak[turn % 2][mine][of]) : 0;
+        u32 peak = of < units ? t.load_shared(&s.peak[piece % 2][mine][of]) : 0;
         OCTET_UNROLL
         for (int mask = 1; mask < units; mask *= 2) peak = larger(peak, t.shuffle_xor(peak, mask));
-        const bool writes = t.thread() < unit && of == 0 && mine < count;
-        const float scale = make_scale<Codec, false>(t, peak, p.rule, p.scale, writes, group, row + mine, 0);
-        if (writes && p.power) t.store(p.power + counted + mine, power_of(peak, scale));
+        const bool writes = t.thread() < unit && of == 0 && first <= mine && mine < last;
+        const float scale =
+            make_scale<Codec, false>(t, peak, p.rule, p.scale, writes, in.group, row - in.matrix + mine, 0);
+        if (writes && p.power) t.store(p.power + row + mine, power_of(peak, scale));
         OCTET_UNROLL
-        for (int b = 0; b < batch; ++b, to += p.data_stride[1]) {
+        for (int b = 0; b < batch; ++b) {
             const float of_row = std::bit_cast<float>(t.shuffle(std::bit_cast<u32>(scale), b * lanes));
+            if (b < first || b >= last) continue;
+            u8* to = t.load_shared(&nth(s, k).to[b]);
             OCTET_UNROLL
             for (int j = 0; j < vectors; ++j)
-                if (b < count && column_of(t.thread(), j) < p.columns)
-                    t.template store8<Reuse::last>(to + column_of(0, j), encode_eight<Codec>(t, x[b][j], of_row));
+                if (column_of(t.thread(), j) < p.columns)
+                    t.template store8<Reuse::last>(to + column_of(t.thread(), j),
+                                                   encode_eight<Codec>(t, x[b][j], of_row));
         }
     }
 
     // Through shared memory, so that neighbouring threads fold neighbouring columns.
     template <class Thread>
     OCTET_GPU static void hand_in(Thread& t, const Params& p, Shared& s, i64 group,
-                                  const Magnitudes<In> (&peaks)[static_cast<u32>(vectors)]) {
+                                  Magnitudes<In> (&peaks)[static_cast<u32>(vectors)]) {
+        if (group < 0 || group >= p.groups) return;  // not one's first rows, nor rows that nobody owns
         OCTET_UNROLL
         for (int j = 0; j < vectors; ++j) {
             t.barrier();
@@ -209,6 +328,7 @@ private:
                 if (j * threads * 8 + column < p.columns && peak != 0)
                     t.atomic_max(p.peaks + group * p.columns + j * threads * 8 + column, peak << 16);
             }
+            peaks[j] = {};
         }
     }
 };

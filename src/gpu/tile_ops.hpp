@@ -86,27 +86,36 @@ void launch_rows_and_peaks(Runner& runner, const TileParams& p, bool from_rows) 
     rows.spans = p.plan.span;
     rows.peaks = p.plan.column_amax;
     rows.power = from_rows ? p.plan.row_power : nullptr;
+    rows.reuse = from_rows ? reuse_beside(rows.rows * rows.columns) : Reuse::normal;
+    rows.ticket = p.plan.ticket;
+    rows.ends = p.ends;
     const auto go = [&](auto vectors, auto threads) {
         using Kernel = RowsAndPeaksKernel<Codec, decltype(vectors)::value, decltype(threads)::value>;
-        // Whole waves of blocks, of as few rows as the handing in of maxima is worth.
-        constexpr i64 worth = 32;
         const i64 resident = runner.template resident<Kernel>();
-        const i64 waves = std::max<i64>(1, rows.rows / (resident * worth));
-        rows.rows_a_block = round_up(ceil_div(rows.rows, resident * waves), Kernel::batch);
-        runner.template launch_next<Kernel>(ceil_div(rows.rows, rows.rows_a_block), rows);
+        rows.parts = std::clamp<i64>(resident / 8, 1, std::min<i64>(rows.groups, WorkspaceSize::tickets));
+        i64 blocks = resident / rows.parts * rows.parts;
+        rows.rows_a_part = round_up(ceil_div(rows.rows, rows.parts), Kernel::batch);
+        rows.rows_a_block = Kernel::least_own;
+        if (rows.rows < blocks * rows.rows_a_block) {  // nothing to share
+            rows.parts = 1;
+            rows.rows_a_part = rows.rows;
+            rows.rows_a_block = round_up(ceil_div(rows.rows, resident), Kernel::batch);
+            blocks = ceil_div(rows.rows, rows.rows_a_block);
+        }
+        runner.template launch_next<Kernel>(blocks, rows);
     };
-    // Fewer threads where the others would have no columns.
-    constexpr std::integral_constant<int, 192> few{};
-    constexpr std::integral_constant<int, 256> all{};
-    const i64 vectors = ceil_div(rows.columns, RowsAndPeaksKernel<Codec, 1>::reach);
-    const bool narrow = rows.columns <= vectors * RowsAndPeaksKernel<Codec, 1, few>::reach;
-    switch (vectors) {
-        case 1: return narrow ? go(std::integral_constant<int, 1>{}, few) : go(std::integral_constant<int, 1>{}, all);
-        case 2: return narrow ? go(std::integral_constant<int, 2>{}, few) : go(std::integral_constant<int, 2>{}, all);
-        case 3: return go(std::integral_constant<int, 3>{}, all);
-        case 4: return go(std::integral_constant<int, 4>{}, all);
-        default: return go(std::integral_constant<int, 8>{}, all);
-    }
+    // No more threads than have columns.
+    const auto threads_of = [&](auto vectors, auto... threads) {
+        const bool found = ((rows.columns <= vectors * threads * 8 && (go(vectors, threads), true)) || ...);
+        if (!found) go(std::integral_constant<int, 8>{}, std::integral_constant<int, 256>{});
+    };
+    using std::integral_constant;
+    if (rows.columns <= 2048)
+        threads_of(integral_constant<int, 1>{}, integral_constant<int, 192>{}, integral_constant<int, 256>{});
+    else
+        threads_of(integral_constant<int, 2>{}, integral_constant<int, 192>{}, integral_constant<int, 256>{},
+                   integral_constant<int, 320>{}, integral_constant<int, 384>{}, integral_constant<int, 448>{},
+                   integral_constant<int, 512>{});
 }
 
 template <class Codec, class Runner>
@@ -188,6 +197,7 @@ void columns_from_rows(Runner& runner, TileParams p) {
     columns.rows = p.row_data;
     std::copy_n(p.row_data_stride, 2, columns.rows_stride);
     columns.power = p.plan.row_power;
+    columns.reuse = reuse_beside(p.rows * p.operand[0].columns);
     runner.template launch_next<Kernel>((row_tiles_bound(p) + p.groups) * columns.strips, columns);
 }
 

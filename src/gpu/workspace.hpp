@@ -15,14 +15,15 @@ namespace octet::gpu {
 struct WorkspaceSize {
     i64 groups, tiles = 0, slabs = 0, row_slabs = 0, column_words = 0, row_words = 0, row_powers = 0, notes = 0;
 
+    static constexpr i64 tickets = 64;
     static constexpr i64 align(i64 bytes) { return round_up(bytes, 256); }
     static constexpr i64 counter_bytes(i64 counters) { return counters * counter_words * 4; }
     constexpr i64 group_bytes() const {
         return align((groups + 2) * static_cast<i64>(sizeof(Group) > sizeof(Span) ? sizeof(Group) : sizeof(Span)));
     }
     constexpr i64 cleared_bytes() const {
-        return align(4) + align(counter_bytes(slabs)) + align(counter_bytes(row_slabs)) + align(column_words * 4) +
-               align(row_words * 4) + align(notes * i64{note_words} * 4);
+        return align(tickets * 4) + align(counter_bytes(slabs)) + align(counter_bytes(row_slabs)) +
+               align(column_words * 4) + align(row_words * 4) + align(notes * i64{note_words} * 4);
     }
     constexpr i64 bytes() const {
         return group_bytes() + align(tiles * static_cast<i64>(sizeof(Tile))) + cleared_bytes() + align(row_powers);
@@ -74,7 +75,7 @@ inline Plan place_plan(const WorkspaceSize& size, void* memory) {
     plan.group = reinterpret_cast<Group*>(take(size.group_bytes()));
     plan.span = reinterpret_cast<Span*>(plan.group);  // a plan has one or the other
     plan.tile = reinterpret_cast<Tile*>(take(size.tiles * static_cast<i64>(sizeof(Tile))));
-    plan.ticket = reinterpret_cast<u32*>(take(4));
+    plan.ticket = reinterpret_cast<u32*>(take(WorkspaceSize::tickets * 4));
     plan.arrived = reinterpret_cast<u32*>(take(WorkspaceSize::counter_bytes(size.slabs)));
     plan.row_arrived = reinterpret_cast<u32*>(take(WorkspaceSize::counter_bytes(size.row_slabs)));
     plan.column_amax = reinterpret_cast<u32*>(take(size.column_words * 4));

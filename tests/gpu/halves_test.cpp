@@ -1,4 +1,6 @@
 // Casts both ways in two kernels: columns by the maxima that rows found, or out of the rows themselves.
+#include <algorithm>
+
 #include "gpu/quantize_checks.hpp"
 
 namespace octet::gpu {
@@ -153,6 +155,33 @@ TEST(GpuColumnsFromRows, AreTakenWhereTheyCan) {
     EXPECT_FALSE(taken({.input = Format::f32}));              // more bits than two casts share
     EXPECT_FALSE(taken({.rounding = ScaleRounding::exact}));  // scales that do more than shift
     EXPECT_FALSE(taken({.later = true}));                     // beside a product a block should be smaller
+}
+
+// Rows in several parts, which blocks share: more blocks than elsewhere here.
+TEST(GpuHalves, RowsInParts) {
+    for (int i = 0; i < 24; i += every) {
+        const int width = i % 2 ? 64 : 32;
+        Case c(static_cast<std::uint64_t>(i), width, Scaling::rowwise);
+        c.input = Format::bf16;
+        c.options.scale_rounding = ScaleRounding::power_of_two;
+        c.k = one_of<std::int64_t>(c.random, {16, 48, 1552, 2064});
+        c.m = one_of<std::int64_t>(c.random, {255, 256, 513, 700, 1301});
+        c.alignment = one_of<std::int64_t>(c.random, {16, 128});
+        c.gap = 0;
+        c.ends.resize(one_of<std::size_t>(c.random, {2, 3, 5, 80}));
+        for (auto& end : c.ends) end = static_cast<std::int32_t>(below(c.random, c.m + 1));
+        std::sort(c.ends.begin(), c.ends.end());
+        QuantizerTuning tuning = without_strips();
+        tuning.from_rows = i / every % 4 < 2 ? 1 : 0;
+        c.runner = EmulatorRunner(width, one_of<std::int64_t>(c.random, {16, 40, 100}), tuning);
+        c.runner.let_wait(tuning.from_rows == 0);
+        SCOPED_TRACE(testing::Message() << "case " << i << ", [" << c.m << ", " << c.k << "], " << c.ends.size()
+                                        << " groups");
+        ASSERT_NO_THROW(check_pair(c));
+        c.m = round_up(c.m, 16);
+        ASSERT_NO_THROW(check_weights(c));
+        if (testing::Test::HasFailure()) return;
+    }
 }
 
 // Where no maxima are kept the two visits are two calls like any others.

@@ -109,7 +109,7 @@ void check_clamped(std::int64_t rows, const std::vector<std::int32_t>& bad, cons
     notes.noted_rows = 1 << 20;
     from_rows.from_rows = 1;
     for (const QuantizerTuning& tuning : {folds, notes, from_rows, QuantizerTuning{}}) {
-        EmulatorRunner runner(32, 3, tuning);
+        EmulatorRunner runner(32, tuning.from_rows == 1 ? 24 : 3, tuning);  // 24: rows in parts, which blocks share
         Operand given_rows(options, 0, {rows, features}, {rows}),
             given(options, 0, {features, padded}, {count, features});
         call_pair(runner, x.view(), {bad.data(), count, {}}, 16, options, given_rows.view(), given.view());
