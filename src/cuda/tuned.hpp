@@ -17,7 +17,7 @@ inline void apply(const tune::Setting& setting, gpu::QuantizerTuning& tuning) {
     if (setting.name == "rows_vectors")
         tuning.rows_vectors = static_cast<int>(within(1, 8));
     else if (setting.name == "fused_tiles")
-        tuning.fused_tiles = static_cast<int>(within(0, 3));
+        tuning.fused_tiles = static_cast<int>(within(0, 4));
     else if (setting.name == "tall_tiles")
         tuning.tall_tiles = static_cast<int>(within(0, 1 << 20));
     else if (setting.name == "short_groups")

@@ -14,6 +14,7 @@ namespace octet::gpu {
 template <class In_, class Codec_>
 struct NotedTilesKernel : TilesKernel<In_, Codec_, TileScales::slab, true> {
     using Base = TilesKernel<In_, Codec_, TileScales::slab, true>;
+    static constexpr int held = Base::slots;
     using Base::tile_columns, Base::units, Base::vectors, Base::unit_rows, Base::slots, Base::batch;
     using typename Base::In, typename Base::Codec, typename Base::Params, typename Base::Shared;
     static constexpr bool leaves_notes = true;

@@ -45,6 +45,7 @@ struct Tiling {
     i32 tile_columns;
     u32 alignment;
     u32 fused_tiles;   // so many that share maxima are held; more are split
+    u32 eager_from;    // of more than so many a block hands in one more before it waits (tiles.hpp)
     i32 exchange;      // 1: scales are a group's column's, and tiles exchange maxima for them
     i32 row_scales;    // 1: and a row's
     i32 empty_groups;  // 1: a group without rows has an item too, for its scales

@@ -53,14 +53,16 @@ enum class Pieces : u32 {
 struct TileState {
     u32 bits = 0;  // 0: there is no tile
 
-    static constexpr u32 there = 1, hands_in_bit = 2, columns_bit = 4, top_bit = 8, left_bit = 16, lines_bit = 32;
-    static constexpr int visit_shift = 6, pieces_shift = 8;
+    static constexpr u32 there = 1, hands_in_bit = 2, columns_bit = 4, top_bit = 8, left_bit = 16, lines_bit = 32,
+                         eager_bit = 64;
+    static constexpr int visit_shift = 7, pieces_shift = 9;
 
     OCTET_GPU bool is_there() const { return bits & there; }
     OCTET_GPU bool hands_in() const { return bits & hands_in_bit; }    // maxima
     OCTET_GPU bool has_columns() const { return bits & columns_bit; }  // its columns are wanted
     OCTET_GPU bool is_top() const { return bits & top_bit; }           // its group's first rows
     OCTET_GPU bool is_left() const { return bits & left_bit; }         // the first columns
+    OCTET_GPU bool is_eager() const { return bits & eager_bit; }       // of Tiling::eager_from
     OCTET_GPU Visit visit() const { return static_cast<Visit>(bits >> visit_shift & 3u); }
     OCTET_GPU Pieces pieces() const { return static_cast<Pieces>(bits >> pieces_shift & 3u); }
     OCTET_GPU bool is_whole() const { return pieces() == Pieces::whole; }
@@ -152,11 +154,11 @@ OCTET_GPU Tile describe(const TileParams& p, u32 group, const Span& span, u32 lo
             at.row_counter = p.plan.row_arrived + (span.position / tile_rows + group + row_tile) * counter_words;
         }
     }
-    at.state.bits = TileState::there | (hands_in ? TileState::hands_in_bit : 0) |
-                    (has_columns ? TileState::columns_bit : 0) | (at.row0 == 0 ? TileState::top_bit : 0) |
-                    (at.column0 == 0 ? TileState::left_bit : 0) | (lines ? TileState::lines_bit : 0) |
-                    static_cast<u32>(visit) << TileState::visit_shift |
-                    static_cast<u32>(pieces) << TileState::pieces_shift;
+    at.state.bits =
+        TileState::there | (hands_in ? TileState::hands_in_bit : 0) | (has_columns ? TileState::columns_bit : 0) |
+        (at.row0 == 0 ? TileState::top_bit : 0) | (at.column0 == 0 ? TileState::left_bit : 0) |
+        (lines ? TileState::lines_bit : 0) | (exchanges && run > p.tiling.eager_from ? TileState::eager_bit : 0) |
+        static_cast<u32>(visit) << TileState::visit_shift | static_cast<u32>(pieces) << TileState::pieces_shift;
     return at;
 }
 

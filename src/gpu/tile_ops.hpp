@@ -42,7 +42,8 @@ void launch_tiles(Runner& runner, TileParams p) {
     if constexpr (Kernel::exchanges) {
         tiling.exchange = tiling.empty_groups = 1;
         tiling.row_scales = Kernel::has_rows;
-        tiling.fused_tiles = static_cast<u32>(std::min<i64>(Kernel::slots, runner.tuning().fused_tiles) * blocks);
+        tiling.fused_tiles = static_cast<u32>(std::min<i64>(Kernel::held, runner.tuning().fused_tiles) * blocks);
+        tiling.eager_from = Kernel::held > Kernel::slots ? static_cast<u32>(Kernel::slots * blocks) : ~0u;
     }
     place_plan(runner, p,
                Kernel::leaves_notes ? notes_workspace(p.groups, tiling.column_tiles, p.rows)

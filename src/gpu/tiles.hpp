@@ -26,6 +26,8 @@ struct TilesKernel : TileCast<In_, Codec_, scales, with_rows, doublings_> {
     using typename Base::In, typename Base::Codec, typename Base::Params, typename Base::Shared;
 
     static constexpr bool leaves_notes = false;  // noted_tiles.hpp
+    // Tiles of a block that hand in before it waits for the first of them: the one that is cast is in registers.
+    static constexpr int held = row_scales ? slots + 1 : slots;
 
     template <class Thread>
     OCTET_GPU static void run(Thread& t, const Params& p, Shared& s) {
@@ -77,7 +79,8 @@ protected:
     // own, and a fourth is on its way to the slot of the k-th. So all that three turns of all blocks share is in before
     // anyone waits, and what one or two turns share is in a turn before it is wanted. What is asked for comes in order,
     // so a tile is sent for after the few words that are waited for, or these would come behind all of it. First visits
-    // wait for nothing but tiles; nor do the two turns before the first tile's.
+    // wait for nothing but tiles; nor do the two turns before the first tile's. Who has to wait for what four turns
+    // share lets the fourth tile hand in first.
     template <class Thread>
     OCTET_GPU static void run_together(Thread& t, const Params& p, Shared& s) {
         static_assert(slots == 3, "which is what the order below is for");
@@ -133,6 +136,8 @@ protected:
                 count_in(t, s, k + 2, last);
                 if (visit == Visit::first) continue;
                 if (!told(t, s.ready)) {
+                    if constexpr (held > slots)
+                        if (here.is_eager()) hand_in_sent(t, s, k + slots, sent);
                     wait(t, p, s, k);
                     t.barrier();
                 }
@@ -144,6 +149,20 @@ protected:
             if (known) count_in(t, s, k + 2, last);
             cast(t, p, s, k, here, x);
         }
+    }
+
+    // A tile that was just sent for hands in, while its block would only wait: of groups that all blocks hold with it.
+    template <class Thread>
+    OCTET_GPU static void hand_in_sent(Thread& t, Shared& s, u32 k, TileState& sent) {
+        if (!sent.hands_in()) return;
+        t.template await_copies<0>();
+        find_peaks(t, s, k, sent);
+        t.barrier();
+        const u32 answer = hand_in(t, s, k, sent, amax_of(t, s, k));
+        t.await_answer(answer);
+        t.barrier();
+        count_in(t, s, k, sent);
+        sent.bits &= ~TileState::hands_in_bit;
     }
 
     // Casts a tile whose scales are there, and stores it.

@@ -7,7 +7,7 @@ namespace octet::gpu {
 
 struct QuantizerTuning {
     int rows_vectors = 8;      // 8-element loads a thread of the rows kernel may hold, before a team widens
-    int fused_tiles = 3;       // tiles a block that share maxima and are read once, 3 at most; 0: none
+    int fused_tiles = 4;       // tiles a block that share maxima and are read once, at most (columns alone: 3); 0: none
     int tile_blocks = 4;       // resident blocks of a kernel a multiprocessor, where more fit
     int tall_tiles = 6144;     // tokens a group on average, from which columns alone are taken in tall tiles; 0: never
     int short_groups = 512;    // tokens a group that are few, for the transposed kernel

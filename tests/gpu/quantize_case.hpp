@@ -188,7 +188,7 @@ struct Case {
         ends.back() = static_cast<std::int32_t>(owned);
         QuantizerTuning tuning;
         tuning.rows_vectors = one_of(random, {2, 4, 8});
-        tuning.fused_tiles = one_of(random, {0, 1, 2, 3, 3});
+        tuning.fused_tiles = one_of(random, {0, 1, 2, 3, 4, 4});
         tuning.short_groups = one_of(random, {0, 20, 512});
         tuning.strip_rows = one_of(random, {0, 384});
         tuning.strip_tokens = one_of(random, {0, 40, 1024});

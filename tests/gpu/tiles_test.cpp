@@ -85,7 +85,7 @@ TEST(GpuNotes, OfAnyCase) {
         c.options.scale_rounding = ScaleRounding::power_of_two;
         QuantizerTuning tuning = without_strips();
         tuning.noted_rows = 1 << 20;
-        tuning.fused_tiles = i % 4;
+        tuning.fused_tiles = i % 5;
         c.runner = EmulatorRunner(i % 2 ? 32 : 64, one_of<std::int64_t>(c.random, {1, 3, 7}), tuning);
         SCOPED_TRACE(testing::Message() << "seed " << seed << ", [" << c.m << ", " << c.k << "], " << c.ends.size()
                                         << " groups, alignment " << c.alignment);
