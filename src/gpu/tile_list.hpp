@@ -195,5 +195,10 @@ OCTET_GPU Span uniform_span(const TileParams& p, i64 group) {
     return {number * static_cast<u32>(p.tiling.items(rows, true)), group < p.groups ? rows : 0,
             number * static_cast<u32>(rows), 0};
 }
+OCTET_GPU Tile uniform_tile_of(const TileParams& p, u32 item) {
+    const u32 items = static_cast<u32>(p.tiling.items(static_cast<i32>(p.uniform_rows), true));
+    const u32 group = items ? item / items : static_cast<u32>(p.groups);
+    return group < p.groups ? describe(p, group, uniform_span(p, group), item - group * items) : Tile{};
+}
 
 }  // namespace octet::gpu

@@ -50,7 +50,7 @@ void launch_tiles(Runner& runner, TileParams p) {
                : !Kernel::exchanges ? tiles_workspace(p.groups, row_tiles * tiling.column_tiles)
                : Kernel::has_rows   ? pair_workspace(p.groups, tiling.column_tiles, p.columns_in_all, p.rows)
                                     : columns_workspace(p.groups, tiling.column_tiles, p.columns_in_all));
-    if (p.groups + 2 > Kernel::few_spans) launch_plan(runner, p);
+    if (p.ends && p.groups + 2 > Kernel::few_spans) launch_plan(runner, p);
     runner.template launch_together<Kernel>(blocks, p);
 }
 

@@ -190,8 +190,8 @@ protected:
 
     // ---- items
 
-    // With few groups there was no kernel before this one: every block looks them up for itself, and all clear what
-    // they share. Who has awaited everyone finds it cleared.
+    // With few groups, or such that need no looking up, there was no kernel before this one: every block looks them up
+    // for itself, and all clear what they share. Who has awaited everyone finds it cleared.
     template <class Thread>
     OCTET_GPU static void find_spans(Thread& t, const Params& p, Shared& s) {
         if (!few(p)) return;
@@ -199,13 +199,12 @@ protected:
         if (p.ends)
             PlanKernel::for_few_spans<threads>(t, p, s.plan,
                                                [&](i64 i, const Span& span) { t.store_shared(&s.span[i], span); });
-        else
-            for (i64 i = t.thread(); i < p.groups + 2; i += threads) t.store_shared(&s.span[i], uniform_span(p, i));
         t.barrier();
     }
-    OCTET_GPU static bool few(const Params& p) { return p.groups + 2 <= few_spans; }
+    OCTET_GPU static bool few(const Params& p) { return !p.ends || p.groups + 2 <= few_spans; }
     template <class Thread>
     OCTET_GPU static Span span_of(Thread& t, const Params& p, Shared& s, i64 i) {
+        if (!p.ends) return uniform_span(p, i);
         if (few(p)) return t.load_shared(&s.span[i]);
         const Vec16 v = t.load16(p.plan.span + i);
         return Span{v.word[0], static_cast<i32>(v.word[1]), v.word[2], v.word[3]};
@@ -213,7 +212,9 @@ protected:
     // The k-th tile of the block, where these are dealt round.
     template <class Thread>
     OCTET_GPU static Tile dealt(Thread& t, const Params& p, Shared& s, u32 k) {
-        return tile_of(p, t.block() + k * t.blocks(), [&](i64 i) { return span_of(t, p, s, i); });
+        const u32 item = t.block() + k * t.blocks();
+        if (!p.ends) return uniform_tile_of(p, item);
+        return tile_of(p, item, [&](i64 i) { return span_of(t, p, s, i); });
     }
 
     // Works out a batch of the block's tiles, from the k-th on. Those that wait for each other are dealt round: one

@@ -30,6 +30,25 @@ TEST(GpuPlan, OfManyGroups) {
     }
 }
 
+// More experts than a block has room for, which need no looking up.
+TEST(GpuPlan, OfManyExperts) {
+    for (const Scaling scaling : {Scaling::rowwise, Scaling::mx, Scaling::blockwise})
+        for (const std::int64_t experts : {82, 83, 140, 141, 300}) {
+            if (every > 1 && experts != 83 && experts != 141) continue;
+            for (int i = 0; i < 3; ++i) {
+                Case c(static_cast<std::uint64_t>(i), 32, scaling);
+                c.m = one_of<std::int64_t>(c.random, {3, 16, 130});
+                c.k = 40;
+                c.experts = experts;
+                SCOPED_TRACE(testing::Message() << experts << " experts of [" << c.m << ", 40]");
+                c.runner = EmulatorRunner(32, 3, without_strips());
+                ASSERT_NO_THROW(check_weights(c));
+                EXPECT_EQ(c.runner.launches(), 1u);
+                if (testing::Test::HasFailure()) return;
+            }
+        }
+}
+
 // Notes, which a block clears that looks groups up for itself, or a plan where there are too many of these.
 TEST(GpuPlan, OfManyGroupsThatLeaveNotes) {
     for (const std::size_t count : {140u, 141u, 600u}) {

@@ -52,6 +52,37 @@ TEST(GpuSlabs, FusedAndSplit) {
             }
 }
 
+// Both ways one more tile of a block is held: it hands in while its block waits, be it of the same group or of the
+// next. Every tile has a largest magnitude of its own.
+TEST(GpuSlabs, HeldWithAFourthTile) {
+    for (const std::int64_t blocks : {1, 2, 3})
+        for (const std::int64_t more : {-2, -1, 0, 1}) {
+            Case c(static_cast<std::uint64_t>(10 * blocks + more), 32, Scaling::rowwise);
+            c.input = Format::bf16;
+            c.options.scale_rounding = ScaleRounding::power_of_two;
+            c.k = 5;
+            c.alignment = 16;
+            c.gap = 0;
+            const std::int64_t rows = 128 * (4 * blocks + more);
+            c.ends = {static_cast<std::int32_t>(rows), static_cast<std::int32_t>(2 * rows),
+                      static_cast<std::int32_t>(3 * rows)};
+            c.m = 3 * rows;
+            Strided x(Format::bf16, {c.m, c.k}, 0);
+            std::normal_distribution<float> normal;
+            for (std::int64_t i = 0; i < c.m * c.k; ++i) {
+                const std::int64_t tile = i / c.k % rows / 128, tiles = rows / 128;
+                const auto power = static_cast<int>(more % 2 == 0 ? tile : tiles - tile);
+                x.storage.as<std::uint16_t>()[i] = BF16::encode(std::ldexp(normal(c.random), power));
+            }
+            QuantizerTuning tuning = without_strips();
+            tuning.noted_rows = 0;
+            c.runner = EmulatorRunner(32, blocks, tuning);
+            SCOPED_TRACE(testing::Message() << blocks << " blocks, " << rows / 128 << " tiles a group");
+            ASSERT_NO_THROW(check_pair_of(c, x));
+            if (testing::Test::HasFailure()) return;
+        }
+}
+
 // That long groups' columns are taken in tall tiles, and no others.
 TEST(GpuSlabs, TallTilesOfLongGroups) {
     const auto taken = [](std::int64_t rows, std::size_t groups, Format input, int least) {
