@@ -39,7 +39,7 @@ TEST(GpuPlan, OfManyExperts) {
                 Case c(static_cast<std::uint64_t>(i), 32, scaling);
                 c.m = one_of<std::int64_t>(c.random, {3, 16, 130});
                 c.k = 40;
-                c.experts = experts;
+                c.many_experts = experts;
                 SCOPED_TRACE(testing::Message() << experts << " experts of [" << c.m << ", 40]");
                 c.runner = EmulatorRunner(32, 3, without_strips());
                 ASSERT_NO_THROW(check_weights(c));

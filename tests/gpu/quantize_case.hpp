@@ -160,8 +160,8 @@ struct Case {
     Random random;
     QuantizeOptions options;
     Format input;
-    std::int64_t m, k, alignment, gap, input_gap = any_gap, experts = 0;  // experts: 0, a random few
-    std::int64_t other = 0;                                               // columns of a second tensor; 0: any
+    std::int64_t m, k, alignment, gap, input_gap = any_gap, many_experts = 0;  // 0: a random few
+    std::int64_t other = 0;                                                    // columns of a second tensor; 0: any
     std::vector<std::int32_t> ends;
     EmulatorRunner runner;
 

@@ -105,7 +105,8 @@ void check_transposed(Case& c) {
 }
 
 void check_weights(Case& c) {
-    const std::int64_t experts = c.experts ? c.experts : 1 + below(c.random, 3), n = std::max<std::int64_t>(1, c.m);
+    const std::int64_t experts = c.many_experts ? c.many_experts : 1 + below(c.random, 3),
+                       n = std::max<std::int64_t>(1, c.m);
     Strided w = random_input(c.random, c.input, {experts, n, c.k});
     Operand expected_k = c.weights_operand(experts, n, c.k), given_k = c.weights_operand(experts, n, c.k);
     Operand expected_n = c.weights_operand(experts, c.k, n), given_n = c.weights_operand(experts, c.k, n);
