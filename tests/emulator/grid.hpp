@@ -78,6 +78,9 @@ struct Block {
     u32 index = 0, grid_blocks = 0;
     u32* arrived = nullptr;  // blocks, at the barrier of all
     int threads = 0, width = 32;
+    // With 64 lanes blocks, warps and lanes take their turns from the last to the first: what depends on an order is
+    // wrong in one of the two.
+    bool backwards() const { return width == 64; }
     u32 time = 1;
     std::vector<u32> warp_time;
     std::deque<Lane> lanes;
@@ -373,7 +376,8 @@ inline bool run_warp(Block& block, int warp) {
     bool moved = false;
     while (true) {
         int shuffling = 0, blocked = 0;
-        for (int i = first; i < end; ++i) {
+        for (int n = first; n < end; ++n) {
+            const int i = block.backwards() ? first + end - 1 - n : n;
             Lane& lane = block.lanes[static_cast<std::size_t>(i)];
             if (lane.state == State::waiting && !lane.waits()) lane.state = State::ready;
             if (lane.state == State::ready) {
@@ -424,8 +428,8 @@ inline bool run_block(Block& block) {
     const int warps = (block.threads + block.width - 1) / block.width;
     bool moved = false;
     while (true) {
-        for (int warp = 0; warp < warps; ++warp) {
-            moved = run_warp(block, warp) || moved;
+        for (int n = 0; n < warps; ++n) {
+            moved = run_warp(block, block.backwards() ? warps - 1 - n : n) || moved;
             if (!block.error.empty()) return true;
         }
         int at_barrier = 0, done = 0;
@@ -497,8 +501,8 @@ void launch(i64 blocks, const typename Kernel::Params& params, int width, int to
         while (left) {
             left = false;
             bool moved = false;
-            for (i64 b = 0; b < count; ++b) {
-                Block& block = pool[static_cast<std::size_t>(b)];
+            for (i64 n = 0; n < count; ++n) {
+                Block& block = pool[static_cast<std::size_t>(width == 64 ? count - 1 - n : n)];
                 moved = detail::run_block(block) || moved;
                 if (!block.error.empty()) throw EmulatorError(block.error);
                 for (const Lane& lane : block.lanes) left = left || lane.state != State::done;

@@ -128,7 +128,8 @@ void check_clamped(std::int64_t rows, const std::vector<std::int32_t>& bad, cons
     notes.noted_rows = 1 << 20;
     from_rows.from_rows = 1;
     for (const QuantizerTuning& tuning : {folds, notes, from_rows, QuantizerTuning{}}) {
-        EmulatorRunner runner(32, tuning.from_rows == 1 ? 24 : 3, tuning);  // 24: rows in parts, which blocks share
+        // 24: rows in parts, which blocks share. From the last thread on, which may see a group that is none.
+        EmulatorRunner runner(tuning.from_rows == 1 ? 64 : 32, tuning.from_rows == 1 ? 24 : 3, tuning);
         Operand given_rows(options, 0, {rows, features}, {rows}),
             given(options, 0, {features, padded}, {count, features});
         call_pair(runner, x.view(), {bad.data(), count, {}}, 16, options, given_rows.view(), given.view());
@@ -172,6 +173,8 @@ TEST(GpuPlan, ClampsBadOffsets) {
     check_clamped(640, bad, clamped);
     // A long group, in strips.
     check_clamped(1304, {9, -4, 1200, 40, 1250, 1 << 30, 7, 7}, {9, 9, 1200, 1200, 1250, 1304, 1304, 1304});
+    // Rows 100 to 900 seem to be in two groups.
+    check_clamped(1304, {900, 100, 500, 1200, 1250, 1304, 1304, 1304}, {900, 900, 900, 1200, 1250, 1304, 1304, 1304});
 }
 
 }  // namespace
