@@ -8,8 +8,8 @@
 // own: nobody else reads them, so that no barrier is between a copy and its use.
 //
 // Blocks stay, and take batches as they come: multiprocessors are not equally fast. Rows are in as many parts as there
-// are groups, and a block takes batches of one part, so that it has few groups' maxima to hand in: all blocks handing
-// in all columns takes 5 us.
+// are groups, if there are blocks for so many, and a block takes batches of one part, so that it has few groups' maxima
+// to hand in: all blocks handing in all columns takes 5 us.
 //
 // bf16, in rows of whole eights that start on 16 bytes.
 #pragma once

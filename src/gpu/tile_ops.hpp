@@ -93,7 +93,8 @@ void launch_rows_and_peaks(Runner& runner, const TileParams& p, bool from_rows) 
     const auto go = [&](auto vectors, auto threads) {
         using Kernel = RowsAndPeaksKernel<Codec, decltype(vectors)::value, decltype(threads)::value>;
         const i64 resident = runner.template resident<Kernel>();
-        rows.parts = std::clamp<i64>(resident / 8, 1, std::min<i64>(rows.groups, WorkspaceSize::tickets));
+        constexpr i64 blocks_a_part = 8;  // so that they even each other out
+        rows.parts = std::clamp<i64>(resident / blocks_a_part, 1, std::min<i64>(rows.groups, WorkspaceSize::tickets));
         i64 blocks = resident / rows.parts * rows.parts;
         rows.rows_a_part = round_up(ceil_div(rows.rows, rows.parts), Kernel::batch);
         rows.rows_a_block = Kernel::least_own;
