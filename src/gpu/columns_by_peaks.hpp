@@ -15,6 +15,7 @@
 #include "gpu/eight.hpp"
 #include "gpu/outputs.hpp"
 #include "gpu/plan.hpp"
+#include "gpu/rows_and_peaks.hpp"
 
 namespace octet::gpu {
 
@@ -31,7 +32,7 @@ struct ColumnsByPeaksParams {
     u32 strips;
     Tiling tiling;
     const Span* spans;  // [groups + 2], an item a tile of 128 rows
-    const u32* peaks;   // [groups, columns] f32 bits
+    const u16* peaks;   // [groups, columns] code_of_peak
 };
 
 template <class Codec_>
@@ -115,7 +116,7 @@ private:
         // What it writes: 16 rows of one column of every step.
         const i32 column = column0 + t.thread() / 4, first = t.thread() % 4 * 16;
         const bool inside = column < p.columns;
-        const u32 peak = inside ? t.load_fresh(p.peaks + group * p.columns + column) : 0;
+        const u32 peak = inside ? peak_of_code(t.load_fresh(p.peaks + group * p.columns + column)) : 0;
         const float scale = make_scale<Codec, false>(
             t, peak, p.rule, p.scale, inside && t.load_shared(&s.part.first) != 0 && first == 0, group, column, 0);
         u8* to = p.data + t.load_shared(&s.part.data) + column * p.data_stride[1] + first;

@@ -27,6 +27,11 @@ struct ColumnsFromRowsParams : ColumnsByPeaksParams {
     i64 rows_stride[2];
     const u8* power;  // [rows], see power_of
     Reuse reuse;      // of the rows
+    i64 kept;         // rows from this one on are still in the cache: columns leave it first, until they have been read
+    // Where columns begin while other rows are being cast: a group's when all parts that have rows of it are done.
+    RowParts parts;
+    u32 blocks_a_part;
+    const u32* done;  // [parts, counter_words] blocks, or null: all rows are awaited
 };
 
 template <class Codec_>
@@ -50,6 +55,7 @@ struct ColumnsFromRowsKernel {
     OCTET_GPU static u32 tiles_more(const Params& p) { return !p.apart && p.tiling.alignment % 128 != 0; }
 
     struct Tile {
+        i64 begin;         // its group's first row, counted over all groups
         i64 row, data;     // its first row, counted over all groups, and where that goes
         i64 local;         // the same row in its matrix
         i32 before;        // rows of it before the group's first one
@@ -74,19 +80,34 @@ struct ColumnsFromRowsKernel {
 
     template <class Thread>
     OCTET_GPU static void run(Thread& t, const Params& p, Shared& s) {
-        // The last rows first: they may still be in the cache.
         const i64 tiles = t.load(&p.spans[p.groups].first_item) + p.groups * tiles_more(p);
-        const i64 index = tiles - 1 - t.block() / p.strips;
-        // The launch has a bound of them. Every group has one, so that not all blocks end without having waited.
-        if (index < 0) return;
-        find_tile(t, p, s, static_cast<u32>(index));
-        if (t.thread() == 0) t.store_shared(&s.listed_count, 0u);
-        t.await_earlier();
-        t.barrier();
-        if (t.load_shared(&s.tile.group) >= 0) cast_tile(t, p, s, static_cast<i32>(t.block() % p.strips) * strip);
+        // In the order in which parts are done; else the last rows first, which may still be in the cache.
+        const i64 number = t.block() / p.strips, index = p.done ? number : tiles - 1 - number;
+        if (0 <= index && index < tiles) {  // the launch has a bound of them
+            find_tile(t, p, s, static_cast<u32>(index));
+            if (t.thread() == 0) t.store_shared(&s.listed_count, 0u);
+            if (p.done)
+                await_rows(t, p, s);
+            else
+                t.await_earlier();
+            t.barrier();
+            if (t.load_shared(&s.tile.group) >= 0) cast_tile(t, p, s, static_cast<i32>(t.block() % p.strips) * strip);
+        }
+        // Who comes next waits for this kernel alone, which is not to end before those that it did not wait for.
+        if (t.block() + 1 == t.blocks()) t.await_earlier();
     }
 
 private:
+    // Waits for all parts that have rows of the tile's group, a thread each.
+    template <class Thread>
+    OCTET_GPU static void await_rows(Thread& t, const Params& p, Shared& s) {
+        t.barrier();
+        const i64 begin = t.load_shared(&s.tile.begin), end = t.load_shared(&s.tile.row) + t.load_shared(&s.tile.rows);
+        for (i64 part = t.thread(); part < p.parts.count; part += threads)
+            if (p.parts.begin(part) < end && begin < p.parts.begin(part + 1))
+                t.await_done(p.done + part * counter_words, p.blocks_a_part);
+    }
+
     // The thread of the group whose tile it is writes it down.
     template <class Thread>
     OCTET_GPU static void find_tile(Thread& t, const Params& p, Shared& s, u32 index) {
@@ -100,7 +121,8 @@ private:
             const i32 row = static_cast<i32>(index - begin) * tile_rows - static_cast<i32>(padded_begin % 128u * more);
             const i32 rows = static_cast<i32>(span.word[1]), padded = p.tiling.padded(rows, true);
             Tile tile;
-            tile.row = static_cast<i64>(span.word[2]) + row;
+            tile.begin = static_cast<i64>(span.word[2]);
+            tile.row = tile.begin + row;
             tile.local = static_cast<i64>(position) + row;
             tile.data = g * p.data_stride[0] + static_cast<i64>(padded_begin) + row;
             tile.before = row < 0 ? -row : 0;
@@ -165,7 +187,7 @@ private:
         const i64 group = t.load_shared(&s.tile.group);
         const i32 column = column0 + t.thread();
         const bool inside = column < p.columns;
-        const u32 peak = inside ? t.load_fresh(p.peaks + group * p.columns + column) : 0;
+        const u32 peak = inside ? peak_of_code(t.load_fresh(p.peaks + group * p.columns + column)) : 0;
         const float scale = make_scale<Codec, false>(t, peak, p.rule, p.scale,
                                                      inside && t.load_shared(&s.tile.first) != 0, group, column, 0);
         const u8 power = power_of(peak, scale);
@@ -254,6 +276,7 @@ private:
     // Casts 16 rows of four columns, and lists those rows of them that have a byte which may not be what x gives.
     template <class Thread>
     OCTET_GPU static void cast(Thread& t, const Params& p, Shared& s, int half, u8* to) {
+        const Reuse reuse = t.load_shared(&s.tile.row) < p.kept ? Reuse::last : Reuse::stream;
         const Sixteen of = sixteen(t, s, t.thread(), half);
         // Of each column: its power, and from which byte on a number has all bits along its row and along the column,
         // whichever of the rows it is in. (The least that has them along the row may be rounded up to it.)
@@ -284,7 +307,7 @@ private:
             good[w] = (good[w] | ~(of.moves.word[w] << 1)) & known;
         }
         OCTET_UNROLL
-        for (int c = 0; c < 4; ++c) t.template store16<Reuse::last>(to + c * p.data_stride[1], v[c]);
+        for (int c = 0; c < 4; ++c) t.store16(to + c * p.data_stride[1], v[c], reuse);
         if ((good[0] & good[1] & good[2] & good[3] & signs) != signs) list(t, s, half, of, good);
     }
 

@@ -9,7 +9,11 @@
 //
 // Blocks stay, and take batches as they come: multiprocessors are not equally fast. Rows are in as many parts as there
 // are groups, if there are blocks for so many, and a block takes batches of one part, so that it has few groups' maxima
-// to hand in: all blocks handing in all columns takes 5 us.
+// to hand in. Blocks are done at the same time, all of them hand in all columns then, and who comes next waits for it:
+// so maxima have 16 bits, and are folded out of shared memory, without any thread's help.
+//
+// Where columns are cast next (columns_from_rows.hpp), each part is longer than the one before it: columns of the first
+// groups are cast while rows of the last ones are, and while their maxima go round.
 //
 // bf16, in rows of whole eights that start on 16 bytes.
 #pragma once
@@ -19,6 +23,22 @@
 #include "gpu/plan.hpp"
 
 namespace octet::gpu {
+
+// A column's largest magnitude on its way from one half to the other, as a number that is finite whatever it was, so
+// that it can be folded: its bf16 bits less 0x1000. What is smaller than that, 2^-95, has the scale of zero.
+OCTET_GPU u32 code_of_peak(u32 bits) { return bits < 0x1000u ? 0u : bits - 0x1000u; }
+OCTET_GPU u32 peak_of_code(u32 code) { return code == 0 ? 0u : (code + 0x1000u) << 16; }  // f32 bits
+
+// Rows in parts, each `more` rows longer than the one before it, but for the last one, which ends with them. In whole
+// batches.
+struct RowParts {
+    i64 count, rows;
+    i64 first, more;
+    OCTET_GPU i64 begin(i64 part) const {
+        const i64 at = part * first + part * (part - 1) / 2 * more;
+        return part < count && at < rows ? at : rows;
+    }
+};
 
 struct RowsAndPeaksParams {
     const void* x;    // [groups, rows, columns]; tokens: one matrix for all groups
@@ -32,14 +52,15 @@ struct RowsAndPeaksParams {
     i32 columns;
     i64 apart;          // rows of a group that has a matrix of its own, or 0: one matrix for all
     const i32* ends;    // [groups], or null where groups have matrices of their own
-    i64 parts;          // of the rows; every parts-th block works at one
-    i64 rows_a_part;    // in whole batches, but for the last part
-    i64 rows_a_block;   // likewise, that a block has for its own; the rest of the part is there for all who work at it
+    RowParts parts;     // every count-th block works at one
+    i64 rows_a_block;   // in whole batches, that a block has for its own; the rest of a part is for all who work at it
     u32* ticket;        // [parts] batches of the rest that are taken, 0 before
     const Span* spans;  // [groups + 2]
-    u32* peaks;         // [groups, columns] f32 bits, zero before
+    u16* peaks;         // [groups, columns] code_of_peak, zero before
+    u32* done;          // [parts, counter_words] blocks that are done with it, zero before; or null: nobody looks
     u8* power;          // [rows] a row's power_of, or null: nobody reads rows again
     Reuse reuse;        // of x
+    i64 kept;           // from this row on rows stay in the cache, and x leaves it first
 };
 
 // What who reads rows again has to know of each: its scale's exponent bits, 0 and 255 where its bytes say nothing of x
@@ -56,9 +77,10 @@ struct RowsAndPeaksKernel {
     using Params = RowsAndPeaksParams;
     static constexpr int threads = threads_;
     static constexpr int units = threads / unit;
-    static constexpr int batch = vectors == 1 ? 4 : vectors == 2 ? 2 : 1;
+    // Blocks of many rows at a time are few, and so are maxima to hand in, as far as shared memory goes.
+    static constexpr int batch = vectors == 1 || (vectors == 2 && threads <= 384) ? 4 : vectors == 2 ? 2 : 1;
     static constexpr int stages = batch == 1 ? 3 : 2;
-    static constexpr int blocks_per_core = (vectors > 2 ? 512 : 1024) / threads;
+    static constexpr int blocks_per_core = vectors == 1 ? 1024 / threads : vectors == 2 && threads <= 192 ? 3 : 2;
     static constexpr int reach = threads * 8 * vectors;  // columns of the longest row
     static constexpr int pairs = (batch + 1) / 2;        // rows are folded two by two
 
@@ -86,7 +108,7 @@ struct RowsAndPeaksKernel {
         Vec16 landing[static_cast<u32>(stages)][static_cast<u32>(batch)][static_cast<u32>(vectors)]
                      [static_cast<u32>(threads)];
         alignas(16) u32 peak[2][static_cast<u32>(2 * pairs)][static_cast<u32>(units)];  // a row's, f32 bits, by unit
-        alignas(16) u16 column_peak[static_cast<u32>(threads * 8)];
+        alignas(16) u16 column_peak[static_cast<u32>(reach)];                           // code_of_peak
         Part part;
         Batch batches[ring];
         Found found;
@@ -146,6 +168,11 @@ struct RowsAndPeaksKernel {
         }
         await_plan();
         hand_in(t, p, s, in.group, peaks);
+        t.await_folds();
+        if (p.done) {
+            t.barrier();
+            if (t.thread() == 0) t.count_done(p.done + part_number(t, p) * counter_words);
+        }
         // Who comes next is not admitted before the end, but for who reads rows again: the other half starts without
         // waiting for anybody.
     }
@@ -154,12 +181,16 @@ private:
     OCTET_GPU static Batch& nth(Shared& s, u32 k) { return s.batches[k % ring]; }
 
     template <class Thread>
+    OCTET_GPU static u32 part_number(Thread& t, const Params& p) {
+        return t.block() % static_cast<u32>(p.parts.count);
+    }
+    template <class Thread>
     OCTET_GPU static Part part_of(Thread& t, const Params& p) {
         const auto least = [](i64 a, i64 b) { return a < b ? a : b; };
-        const u32 parts = static_cast<u32>(p.parts);
-        const i64 begin = t.block() % parts * p.rows_a_part;
+        const u32 parts = static_cast<u32>(p.parts.count);
+        const i64 begin = p.parts.begin(part_number(t, p));
         Part part;
-        part.end = least(begin + p.rows_a_part, p.rows);
+        part.end = p.parts.begin(i64{part_number(t, p)} + 1);
         part.shared = least(begin + t.blocks() / parts * p.rows_a_block, part.end);
         part.first = least(begin + t.block() / parts * p.rows_a_block, part.end);
         part.own_end = least(part.first + p.rows_a_block, part.end);
@@ -175,7 +206,7 @@ private:
     template <class Thread>
     OCTET_GPU static u32 take(Thread& t, const Params& p, Shared& s, u32 k) {
         if (own_row(t, p, s, k) < p.rows || t.load_shared(&s.part.shared) == t.load_shared(&s.part.end)) return 0;
-        return t.atomic_add(p.ticket + t.block() % static_cast<u32>(p.parts), 1u);
+        return t.atomic_add(p.ticket + part_number(t, p), 1u);
     }
 
     // Writes down the block's k-th batch, before a barrier. ticket: the first thread's.
@@ -232,6 +263,7 @@ private:
     template <class Thread>
     OCTET_GPU static void fetch(Thread& t, const Params& p, Shared& s, u32 k) {
         const i64 row = t.load_shared(&nth(s, k).row);
+        const Reuse reuse = row < p.kept ? p.reuse : Reuse::stream;
         OCTET_UNROLL
         for (int b = 0; b < batch; ++b) {
             if (row + b >= p.rows) break;
@@ -240,7 +272,7 @@ private:
             for (int j = 0; j < vectors; ++j)
                 if (column_of(t.thread(), j) < p.columns)
                     t.copy_async(&s.landing[k % stages][b][j][t.thread()], from + column_of(t.thread(), j), true,
-                                 p.reuse);
+                                 reuse);
         }
         t.commit_copies();
     }
@@ -286,11 +318,13 @@ private:
         after();
         // Each row's scale is found by some lanes of a unit, and told to the others.
         constexpr int lanes = unit / batch;
-        static_assert(lanes >= units);
         const int lane = t.thread() % unit, mine = lane / lanes, of = lane % lanes;
-        u32 peak = of < units ? t.load_shared(&s.peak[piece % 2][mine][of]) : 0;
+        u32 peak = 0;
         OCTET_UNROLL
-        for (int mask = 1; mask < units; mask *= 2) peak = larger(peak, t.shuffle_xor(peak, mask));
+        for (int first_unit = 0; first_unit < units; first_unit += lanes)
+            if (first_unit + of < units) peak = larger(peak, t.load_shared(&s.peak[piece % 2][mine][first_unit + of]));
+        OCTET_UNROLL
+        for (int mask = 1; mask < units && mask < lanes; mask *= 2) peak = larger(peak, t.shuffle_xor(peak, mask));
         const bool writes = t.thread() < unit && of == 0 && first <= mine && mine < last;
         const float scale =
             make_scale<Codec, false>(t, peak, p.rule, p.scale, writes, in.group, row - in.matrix + mine, 0);
@@ -303,33 +337,32 @@ private:
             OCTET_UNROLL
             for (int j = 0; j < vectors; ++j)
                 if (column_of(t.thread(), j) < p.columns)
-                    t.template store8<Reuse::last>(to + column_of(t.thread(), j),
-                                                   encode_eight<Codec>(t, x[b][j], of_row));
+                    t.store8(to + column_of(t.thread(), j), encode_eight<Codec>(t, x[b][j], of_row),
+                             row < p.kept ? Reuse::last : Reuse::kept);
         }
     }
 
-    // Through shared memory, so that neighbouring threads fold neighbouring columns.
+    // Hands in the maxima of all columns, and does not wait until they are in.
     template <class Thread>
     OCTET_GPU static void hand_in(Thread& t, const Params& p, Shared& s, i64 group,
                                   Magnitudes<In> (&peaks)[static_cast<u32>(vectors)]) {
         if (group < 0 || group >= p.groups) return;  // not one's first rows, nor rows that nobody owns
+        t.await_folds_read();
+        t.barrier();
         OCTET_UNROLL
         for (int j = 0; j < vectors; ++j) {
-            t.barrier();
             Vec16 v;
             OCTET_UNROLL
-            for (int i = 0; i < 4; ++i) v.word[i] = plain_magnitude<In>(peaks[j].word[i]);
-            t.store_shared(reinterpret_cast<Vec16*>(s.column_peak) + t.thread(), v);
-            t.barrier();
-            OCTET_UNROLL
-            for (int i = 0; i < 8; ++i) {
-                const i32 column = t.thread() + threads * i;
-                const u32 peak = t.load_shared(&s.column_peak[column]);
-                if (j * threads * 8 + column < p.columns && peak != 0)
-                    t.atomic_max(p.peaks + group * p.columns + j * threads * 8 + column, peak << 16);
+            for (int i = 0; i < 4; ++i) {
+                const u32 two = plain_magnitude<In>(peaks[j].word[i]);
+                v.word[i] = code_of_peak(two & 0xFFFFu) | code_of_peak(two >> 16) << 16;
             }
+            t.store_shared(reinterpret_cast<Vec16*>(s.column_peak + column_of(t.thread(), j)), v);
             peaks[j] = {};
         }
+        t.admit_folds();
+        t.barrier();
+        t.fold_max(p.peaks + group * p.columns, s.column_peak, p.columns);
     }
 };
 

@@ -73,6 +73,7 @@ enum class Reuse {
     normal,
     stream,  // not read again soon: leave the caches to others
     last,    // written: the last to leave them
+    kept,    // written, and read again soon: likewise
 };
 
 // Whether the rest of a line of memory, of which a part is asked for, is wanted soon, by whomever.

@@ -145,6 +145,20 @@ struct CudaThread {
         else
             __stcs(static_cast<uint2*>(to), make_uint2(v.word[0], v.word[1]));
     }
+    // Reuse that is known at run time alone.
+    OCTET_GPU static void store16(void* to, Vec16 v, Reuse reuse) {
+        asm volatile("st.global.L2::cache_hint.v4.u32 [%0], {%1, %2, %3, %4}, %5;" ::"l"(__cvta_generic_to_global(to)),
+                     "r"(v.word[0]), "r"(v.word[1]), "r"(v.word[2]), "r"(v.word[3]), "l"(policy_of(reuse))
+                     : "memory");
+    }
+    OCTET_GPU static void store8(void* to, Vec8 v, Reuse reuse) {
+        asm volatile("st.global.L2::cache_hint.v2.u32 [%0], {%1, %2}, %3;" ::"l"(__cvta_generic_to_global(to)),
+                     "r"(v.word[0]), "r"(v.word[1]), "l"(policy_of(reuse))
+                     : "memory");
+    }
+    OCTET_GPU static u64 policy_of(Reuse reuse) {
+        return reuse == Reuse::kept ? all_last_to_go() : reuse == Reuse::last ? half_last_to_go() : first_to_go();
+    }
     // The same as Reuse::last, where `inside` is set: no branch, so that addresses follow from each other.
     OCTET_GPU static void store8_if(bool inside, void* to, Vec8 v) {
         asm volatile(
@@ -156,7 +170,8 @@ struct CudaThread {
     // What createpolicy.fractional.L2::evict_last.b64 gives for 0.5. As a constant it costs a store nothing; what that
     // instruction gives is brought to it anew each time.
     OCTET_GPU static u64 half_last_to_go() { return 0x1470'0000'0000'0000u; }
-    // Likewise of evict_first and evict_normal for 1.
+    // Likewise of evict_last, evict_first and evict_normal for 1.
+    OCTET_GPU static u64 all_last_to_go() { return 0x14F0'0000'0000'0000u; }
     OCTET_GPU static u64 first_to_go() { return 0x12F0'0000'0000'0000u; }
     OCTET_GPU static u64 normal_to_go() { return 0x16F0'0000'0000'0000u; }
     template <class T>
@@ -201,6 +216,21 @@ struct CudaThread {
         asm volatile("{ .reg .pred never; setp.eq.u32 never, %0, 0xFFFFFFFF; @never trap; }" ::"r"(answer) : "memory");
     }
     OCTET_GPU static u32 atomic_add(u32* to, u32 value) { return atomicAdd(to, value); }
+    // Folds numbers of shared memory into those of all blocks, the larger of two, behind the threads' backs: bf16,
+    // positive or zero and finite, in whole eights, from 16 bytes on. All threads call each of these: admit_folds once
+    // they have written and before a barrier, fold_max after it; await_folds_read, and a barrier, before anybody writes
+    // there again; await_folds at last.
+    OCTET_GPU static void admit_folds() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+    OCTET_GPU static void fold_max(u16* to, const u16* from_shared, i32 count) {
+        if (thread() != 0) return;
+        asm volatile("cp.reduce.async.bulk.global.shared::cta.bulk_group.max.bf16 [%0], [%1], %2;" ::"l"(
+                         __cvta_generic_to_global(to)),
+                     "r"(static_cast<u32>(__cvta_generic_to_shared(from_shared))), "r"(count * 2)
+                     : "memory");
+        asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+    }
+    OCTET_GPU static void await_folds_read() { asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory"); }
+    OCTET_GPU static void await_folds() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
     // What atomics of other blocks left: past this multiprocessor's own cache.
     OCTET_GPU static u32 load_fresh(const u32* from) {
         u32 value;
@@ -228,6 +258,31 @@ struct CudaThread {
         Vec16 v = load_fresh16(from);
         while (!all_bytes(v)) v = load_fresh16(from);
         return v;
+    }
+    OCTET_GPU static u16 load_fresh(const u16* from) {
+        u16 value;
+        asm volatile("ld.relaxed.gpu.global.u16 %0, [%1];"
+                     : "=h"(value)
+                     : "l"(__cvta_generic_to_global(from))
+                     : "memory");
+        return value;
+    }
+    // Counts the block as done, by one of its threads: what all of them stored before a barrier, and folded, is there
+    // for whoever has awaited the count, and then for its block, after a barrier.
+    OCTET_GPU static void count_done(u32* counter) {
+        __threadfence();
+        atomicAdd(counter, 1u);
+    }
+    OCTET_GPU static void await_done(const u32* counter, u32 count) {
+        while (true) {
+            u32 value;
+            asm volatile("ld.acquire.gpu.global.u32 %0, [%1];"
+                         : "=r"(value)
+                         : "l"(__cvta_generic_to_global(counter))
+                         : "memory");
+            if (value >= count) return;
+            __nanosleep(200);
+        }
     }
     OCTET_GPU static void wait(const u32* counter, u32 count) {
         while (load_fresh(counter) < count) {

@@ -79,6 +79,8 @@ struct HipThread {
     OCTET_GPU static void store8(void* to, Vec8 v) {
         __builtin_nontemporal_store(Words2{v.word[0], v.word[1]}, static_cast<Words2*>(to));
     }
+    OCTET_GPU static void store16(void* to, Vec16 v, Reuse) { store16(to, v); }
+    OCTET_GPU static void store8(void* to, Vec8 v, Reuse) { store8(to, v); }
     OCTET_GPU static void store8_if(bool inside, void* to, Vec8 v) {
         if (inside) store8(to, v);
     }
@@ -102,6 +104,33 @@ struct HipThread {
     OCTET_GPU static void await_answer(u32 answer) { asm volatile("" ::"v"(answer) : "memory"); }
     OCTET_GPU static u32 atomic_add(u32* to, u32 value) {
         return __hip_atomic_fetch_add(to, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
+    }
+    OCTET_GPU static void admit_folds() {}
+    // Two numbers a word: they compare as integers do.
+    OCTET_GPU static void fold_max(u16* to, const u16* from_shared, i32 count) {
+        for (i32 i = 2 * thread(); i < count; i += 2 * threads()) {
+            u32* const word = reinterpret_cast<u32*>(to + i);
+            const u32 low = from_shared[i], high = from_shared[i + 1];
+            u32 there = load_fresh(word), larger;
+            do {
+                const u32 low_there = there & 0xFFFFu, high_there = there >> 16;
+                larger = (low > low_there ? low : low_there) | (high > high_there ? high : high_there) << 16;
+                if (larger == there) break;
+            } while (!__hip_atomic_compare_exchange_strong(word, &there, larger, __ATOMIC_RELAXED, __ATOMIC_RELAXED,
+                                                           __HIP_MEMORY_SCOPE_AGENT));
+        }
+    }
+    OCTET_GPU static void await_folds_read() {}
+    OCTET_GPU static void await_folds() {}
+    OCTET_GPU static u16 load_fresh(const u16* from) {
+        return __hip_atomic_load(from, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
+    }
+    OCTET_GPU static void count_done(u32* counter) {
+        __hip_atomic_fetch_add(counter, 1u, __ATOMIC_RELEASE, __HIP_MEMORY_SCOPE_AGENT);
+    }
+    OCTET_GPU static void await_done(const u32* counter, u32 count) {
+        while (__hip_atomic_load(counter, __ATOMIC_ACQUIRE, __HIP_MEMORY_SCOPE_AGENT) < count)
+            __builtin_amdgcn_s_sleep(8);
     }
     OCTET_GPU static u32 load_fresh(const u32* from) {
         return __hip_atomic_load(from, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);

@@ -70,9 +70,16 @@ bool has_halves(Format input, const TileParams& p) {
     return input_has_halves<Codec>(input, p) && rows_in_eights(p) && o.columns_wanted && o.column_data_aligned;
 }
 
+// How many rows a cast's first half has in each part, and how many blocks.
+struct Shares {
+    RowParts parts;
+    i64 blocks_a_part;
+    i64 kept;  // the row from which they are left in the cache
+};
+
 // from_rows: columns come out of the rows, next.
 template <class Codec, class Runner>
-void launch_rows_and_peaks(Runner& runner, const TileParams& p, bool from_rows) {
+Shares launch_rows_and_peaks(Runner& runner, const TileParams& p, bool from_rows) {
     RowsAndPeaksParams rows{};
     rows.x = p.operand[0].x;
     rows.data = p.row_data;
@@ -85,26 +92,35 @@ void launch_rows_and_peaks(Runner& runner, const TileParams& p, bool from_rows) 
     rows.columns = p.operand[0].columns;
     rows.apart = p.ends ? 0 : p.uniform_rows;
     rows.spans = p.plan.span;
-    rows.peaks = p.plan.column_amax;
+    rows.peaks = p.plan.peaks;
     rows.power = from_rows ? p.plan.row_power : nullptr;
     rows.reuse = from_rows ? reuse_beside(rows.rows * rows.columns) : Reuse::normal;
     rows.ticket = p.plan.ticket;
     rows.ends = p.ends;
+    Shares shares{};
     const auto go = [&](auto vectors, auto threads) {
         using Kernel = RowsAndPeaksKernel<Codec, decltype(vectors)::value, decltype(threads)::value>;
         const i64 resident = runner.template resident<Kernel>();
-        constexpr i64 blocks_a_part = 8;  // so that they even each other out
-        rows.parts = std::clamp<i64>(resident / blocks_a_part, 1, std::min<i64>(rows.groups, WorkspaceSize::tickets));
-        i64 blocks = resident / rows.parts * rows.parts;
-        rows.rows_a_part = round_up(ceil_div(rows.rows, rows.parts), Kernel::batch);
+        constexpr i64 least_blocks = 8;  // of a part, so that they even each other out
+        i64 count = std::clamp<i64>(resident / least_blocks, 1, std::min<i64>(rows.groups, WorkspaceSize::tickets));
+        shares.blocks_a_part = resident / count;
         rows.rows_a_block = Kernel::least_own;
-        if (rows.rows < blocks * rows.rows_a_block) {  // nothing to share
-            rows.parts = 1;
-            rows.rows_a_part = rows.rows;
+        if (rows.rows < count * shares.blocks_a_part * rows.rows_a_block) {  // nothing to share
+            count = 1;
             rows.rows_a_block = round_up(ceil_div(rows.rows, resident), Kernel::batch);
-            blocks = ceil_div(rows.rows, rows.rows_a_block);
+            shares.blocks_a_part = ceil_div(rows.rows, rows.rows_a_block);
         }
-        runner.template launch_next<Kernel>(blocks, rows);
+        const i64 average = round_up(ceil_div(rows.rows, count), Kernel::batch);
+        // The last part is longer than the first by so much of the average: how much more or less matters little.
+        const i64 longer = from_rows ? average * 2 / 5 : 0;
+        const i64 more = count > 1 ? longer / (count - 1) / Kernel::batch * Kernel::batch : 0;
+        rows.parts = {count, rows.rows, average - more * (count - 1) / 2 / Kernel::batch * Kernel::batch, more};
+        rows.done = more > 0 ? p.plan.done : nullptr;
+        shares.parts = rows.parts;
+        // Of several parts columns are cast meanwhile, and not of the last rows first.
+        constexpr i64 kept_bytes = i64{28} << 20;
+        shares.kept = rows.kept = from_rows && count == 1 ? rows.rows - kept_bytes / rows.columns : rows.rows;
+        runner.template launch_next<Kernel>(count * shares.blocks_a_part, rows);
     };
     // No more threads than have columns.
     const auto threads_of = [&](auto vectors, auto... threads) {
@@ -118,6 +134,7 @@ void launch_rows_and_peaks(Runner& runner, const TileParams& p, bool from_rows) 
         threads_of(integral_constant<int, 2>{}, integral_constant<int, 192>{}, integral_constant<int, 256>{},
                    integral_constant<int, 320>{}, integral_constant<int, 384>{}, integral_constant<int, 448>{},
                    integral_constant<int, 512>{});
+    return shares;
 }
 
 template <class Codec, class Runner>
@@ -135,9 +152,9 @@ void place_halves(Runner& runner, TileParams& p) {
 
 // Rows, and the largest magnitudes of the columns.
 template <class Codec, class Runner>
-void first_half(Runner& runner, const TileParams& p, bool from_rows = false) {
+Shares first_half(Runner& runner, const TileParams& p, bool from_rows = false) {
     launch_plan(runner, p);
-    launch_rows_and_peaks<Codec>(runner, p, from_rows);
+    return launch_rows_and_peaks<Codec>(runner, p, from_rows);
 }
 
 // Kernel: ColumnsByPeaksKernel or ColumnsFromRowsKernel.
@@ -157,7 +174,7 @@ typename Kernel::Params second_half_params(const TileParams& p) {
     columns.strips = static_cast<u32>(ceil_div(o.columns, Kernel::strip));
     columns.tiling = p.tiling;
     columns.spans = p.plan.span;
-    columns.peaks = p.plan.column_amax;
+    columns.peaks = p.plan.peaks;
     return columns;
 }
 // Tiles of all groups' rows, padding included, at most.
@@ -178,13 +195,15 @@ void second_half(Runner& runner, const TileParams& p) {
         runner.template launch<Kernel>(blocks, columns);
 }
 
-// Whether columns come out of the quantized rows: of groups of so many bytes, where both kernels take such tensors.
+// Whether columns come out of the quantized rows: of groups of so many bytes, where both kernels take such tensors. Two
+// kernels take 5 us more to begin and end than one, which is little of a large tensor.
 template <class Codec, class Runner>
 bool takes_columns_from_rows(const Runner& runner, Format input, const TileParams& p) {
-    const i64 least = runner.tuning().from_rows;
+    constexpr i64 large = i64{128} << 20;
+    const i64 bytes = p.rows * p.operand[0].columns * 2, least = i64{runner.tuning().from_rows} << 10;
     return least > 0 && p.rows > runner.tuning().strip_tokens && !runner.may_wait() &&
            p.rule.rounding == ScaleRounding::power_of_two &&
-           p.rows * p.operand[0].columns * 2 >= p.groups * (least << 10) && has_halves<Codec>(input, p) &&
+           bytes >= p.groups * (bytes >= large ? least / 3 * 2 : least) && has_halves<Codec>(input, p) &&
            p.operand[0].columns % 16 == 0 && starts_on(p.row_data, 16) && p.row_data_stride[0] % 16 == 0 &&
            p.row_data_stride[1] % 16 == 0;
 }
@@ -194,8 +213,12 @@ template <class Codec, class Runner>
 void columns_from_rows(Runner& runner, TileParams p) {
     using Kernel = ColumnsFromRowsKernel<Codec>;
     place_halves(runner, p);
-    first_half<Codec>(runner, p, true);
+    const Shares shares = first_half<Codec>(runner, p, true);
     ColumnsFromRowsParams columns = second_half_params<Kernel>(p);
+    columns.parts = shares.parts;
+    columns.blocks_a_part = static_cast<u32>(shares.blocks_a_part);
+    columns.kept = shares.kept;
+    columns.done = shares.parts.more > 0 ? p.plan.done : nullptr;
     columns.rows = p.row_data;
     std::copy_n(p.row_data_stride, 2, columns.rows_stride);
     columns.power = p.plan.row_power;

@@ -13,7 +13,8 @@ namespace octet::gpu {
 
 // What one call needs at most.
 struct WorkspaceSize {
-    i64 groups, tiles = 0, slabs = 0, row_slabs = 0, column_words = 0, row_words = 0, row_powers = 0, notes = 0;
+    i64 groups, tiles = 0, slabs = 0, row_slabs = 0, column_words = 0, row_words = 0, row_powers = 0, notes = 0,
+                parts = 0;
 
     static constexpr i64 tickets = 64;
     static constexpr i64 align(i64 bytes) { return round_up(bytes, 256); }
@@ -23,7 +24,8 @@ struct WorkspaceSize {
     }
     constexpr i64 cleared_bytes() const {
         return align(tickets * 4) + align(counter_bytes(slabs)) + align(counter_bytes(row_slabs)) +
-               align(column_words * 4) + align(row_words * 4) + align(notes * i64{note_words} * 4);
+               align(column_words * 4) + align(row_words * 4) + align(notes * i64{note_words} * 4) +
+               align(counter_bytes(parts));
     }
     constexpr i64 bytes() const {
         return group_bytes() + align(tiles * static_cast<i64>(sizeof(Tile))) + cleared_bytes() + align(row_powers);
@@ -40,7 +42,7 @@ constexpr WorkspaceSize columns_workspace(i64 groups, i64 column_tiles, i64 colu
 }
 // The same in two halves.
 constexpr WorkspaceSize halves_workspace(i64 groups, i64 columns, i64 rows) {
-    return {groups, 0, 0, 0, groups * columns, 0, rows};
+    return {groups, 0, 0, 0, ceil_div(groups * columns, 2), 0, rows, 0, WorkspaceSize::tickets};
 }
 // And a row's. rows: of all groups.
 constexpr WorkspaceSize pair_workspace(i64 groups, i64 column_tiles, i64 columns, i64 rows) {
@@ -59,6 +61,7 @@ constexpr i64 most_token_workspace(i64 tokens, i64 features, i64 groups) {
     const i64 row_tiles = tokens / 128 + 9 * groups + 2;
     return std::max(
         {pair_workspace(groups, narrow_tiles, features, tokens).bytes(),
+         halves_workspace(groups, features, tokens).bytes(),
          notes_workspace(groups, std::min<i64>(column_tiles, note_readers), std::min(tokens, most_noted)).bytes(),
          tiles_workspace(groups, row_tiles * column_tiles).bytes()});
 }
@@ -82,6 +85,8 @@ inline Plan place_plan(const WorkspaceSize& size, void* memory) {
     plan.row_amax = reinterpret_cast<u32*>(take(size.row_words * 4));
     u32* const notes = reinterpret_cast<u32*>(take(size.notes * i64{note_words} * 4));
     plan.note = size.notes > 0 ? notes : nullptr;
+    plan.peaks = reinterpret_cast<u16*>(plan.column_amax);
+    plan.done = reinterpret_cast<u32*>(take(WorkspaceSize::counter_bytes(size.parts)));
     plan.row_power = take(size.row_powers);
     return plan;
 }

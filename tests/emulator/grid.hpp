@@ -57,6 +57,14 @@ struct Lane {
     std::deque<std::size_t> commits;                    // copies of each
     std::size_t uncommitted = 0;
     std::vector<std::pair<u32*, u32>> maxima;  // atomics that nobody awaited
+    struct Fold {
+        u16* to;
+        const u16* from;
+        i32 count;
+    };
+    std::vector<Fold> folds;                   // out of shared memory, that has not been read
+    std::vector<std::pair<u16*, u16>> folded;  // what they read, on its way
+    u32 admitted = 0;                          // when the thread last let folds see what it wrote
     const u32* waits_for = nullptr;
     u32 wait_count = 0;
 
@@ -67,6 +75,10 @@ struct Lane {
         Vec16 bytes;
         std::memcpy(&bytes, waits_for_bytes, sizeof(bytes));
         return !all_bytes(bytes);
+    }
+    void do_folds() {
+        for (const auto& [to, value] : folded) *to = std::max(*to, value);
+        folded.clear();
     }
     void do_atomics() {
         for (const auto& [to, value] : maxima) *to = value > *to ? value : *to;
@@ -183,6 +195,8 @@ public:
     void store8(void* to, Vec8 v) {
         wide_store(to, v);
     }
+    void store16(void* to, Vec16 v, Reuse) { wide_store(to, v); }
+    void store8(void* to, Vec8 v, Reuse) { wide_store(to, v); }
     void store8_if(bool inside, void* to, Vec8 v) {
         if (inside) wide_store(to, v);
     }
@@ -210,6 +224,40 @@ public:
         *to += value;
         return before;
     }
+    // A fold reads shared memory when that is awaited and no sooner, and is done when all of it is awaited, or the
+    // thread ends.
+    void admit_folds() { lane_.admitted = block_.time; }
+    void fold_max(u16* to, const u16* from_shared, i32 count) {
+        if (lane_.thread != 0) return;
+        check_alignment(to, 16, "fold");
+        check_alignment(from_shared, 16, "fold");
+        if (count <= 0 || count % 8 != 0) report("a fold of ", count, " numbers, not of whole eights");
+        touch(from_shared, static_cast<std::size_t>(count) * 2, Access::read);
+        const auto* bytes = reinterpret_cast<const std::byte*>(from_shared) - block_.shared + block_.shadow.data();
+        for (i32 i = 0; i < 2 * count; ++i)
+            if (block_.lanes[static_cast<std::size_t>(bytes[i].writer)].admitted < bytes[i].written)
+                report("a fold of what thread ", bytes[i].writer, " wrote and did not admit");
+        lane_.folds.push_back({to, from_shared, count});
+    }
+    void await_folds_read() {
+        for (const auto& fold : lane_.folds)
+            for (i32 i = 0; i < fold.count; ++i) {
+                const u16 value = load_shared(fold.from + i);
+                if (value >= 0x7F80u) report("a fold of a number that is not finite");
+                lane_.folded.emplace_back(fold.to + i, value);
+            }
+        lane_.folds.clear();
+    }
+    void await_folds() {
+        await_folds_read();
+        lane_.do_folds();
+    }
+    u16 load_fresh(const u16* from) { return *from; }
+    void count_done(u32* counter) {
+        if (!lane_.folds.empty() || !lane_.folded.empty()) report("a block counts as done before its folds are");
+        ++*counter;
+    }
+    void await_done(const u32* counter, u32 count) { wait(counter, count); }
     void wait(const u32* counter, u32 count) {
         if (*counter >= count) return;
         lane_.waits_for = counter;
@@ -361,8 +409,13 @@ void body(Lane& lane) {
 inline void enter(void* argument) {
     Lane& lane = *static_cast<Lane*>(argument);
     lane.maxima.clear();
+    lane.folds.clear();
+    lane.folded.clear();
+    lane.admitted = 0;
     try {
         lane.block->body(lane);
+        if (!lane.folds.empty()) throw EmulatorError("a thread ended before its folds had been read");
+        lane.do_folds();
         lane.do_atomics();
     } catch (const std::exception& error) {
         if (lane.block->error.empty()) lane.block->error = error.what();

@@ -93,6 +93,25 @@ struct ProbeKernel {
                 if (p.which != 15) t.barrier();
                 p.out[me] = t.load_shared(&s.value[0]);
                 break;
+            case 17:  // sound: numbers folded out of shared memory, and the memory written again
+            case 18:  // written by threads that do not admit it
+            case 19:  // nobody awaits that it is read
+            case 20:  // one that is not finite
+            case 21:  // written again while it may still be read
+            {
+                u16* const numbers = reinterpret_cast<u16*>(s.value);
+                t.store_shared(numbers + me, static_cast<u16>(p.which == 20 && me == 9 ? 0x7F80 : 100 + me));
+                if (p.which != 18 || me == 0) t.admit_folds();
+                t.barrier();
+                t.fold_max(reinterpret_cast<u16*>(p.out), numbers, 128);
+                if (p.which == 19) break;
+                if (p.which != 21) t.await_folds_read();
+                t.barrier();
+                t.store_shared(numbers + me, u16{1});
+                t.barrier();
+                t.await_folds();
+                break;
+            }
             default:  // blocks wait for each other
                 if (me == 0) {
                     t.atomic_add(p.out, 1u);
@@ -169,6 +188,21 @@ TEST_P(Emulator, TakesMaximaInSharedMemory) {
     for (u32 i = 0; i < 128; ++i) EXPECT_EQ(out[i], 127u);
     EXPECT_NE(error_of(15, GetParam()).find("race"), std::string::npos);
     EXPECT_NE(error_of(16, GetParam()), "");
+}
+
+TEST_P(Emulator, FoldsSharedMemoryIntoOthersMaxima) {
+    alignas(16) u32 out[256] = {};
+    out[1] = 150u << 16 | 7u;  // numbers 2 and 3
+    launch<ProbeKernel>(2, {out, 17}, GetParam(), 2);
+    for (u32 i = 0; i < 64; ++i) EXPECT_EQ(out[i], (i == 1 ? 150u : 101u + 2 * i) << 16 | (100u + 2 * i)) << i;
+    EXPECT_EQ(out[64], 0u);
+    EXPECT_NE(error_of(18, GetParam()).find("did not admit"), std::string::npos);
+    EXPECT_NE(error_of(19, GetParam()).find("before its folds had been read"), std::string::npos);
+    EXPECT_NE(error_of(20, GetParam()).find("not finite"), std::string::npos);
+    // What is written too soon is what is folded.
+    alignas(16) u32 late[256] = {};
+    launch<ProbeKernel>(1, {late, 21}, GetParam(), 1);
+    EXPECT_EQ(late[0], 1u << 16 | 1u);
 }
 
 TEST_P(Emulator, RunsBlocksThatWaitForEachOther) { EXPECT_EQ(error_of(9, GetParam()), ""); }
