@@ -102,7 +102,11 @@ Shares launch_rows_and_peaks(Runner& runner, const TileParams& p, bool from_rows
         using Kernel = RowsAndPeaksKernel<Codec, decltype(vectors)::value, decltype(threads)::value>;
         const i64 resident = runner.template resident<Kernel>();
         constexpr i64 least_blocks = 8;  // of a part, so that they even each other out
-        i64 count = std::clamp<i64>(resident / least_blocks, 1, std::min<i64>(rows.groups, WorkspaceSize::tickets));
+        // A group that ends within a part waits for all of it: parts are not fewer than these, unless there is one
+        // group.
+        constexpr i64 least_parts = 8;
+        const i64 wanted = from_rows && rows.groups > 1 ? std::max(rows.groups, least_parts) : rows.groups;
+        i64 count = std::clamp<i64>(resident / least_blocks, 1, std::min<i64>(wanted, WorkspaceSize::tickets));
         shares.blocks_a_part = resident / count;
         rows.rows_a_block = Kernel::least_own;
         if (rows.rows < count * shares.blocks_a_part * rows.rows_a_block) {  // nothing to share
@@ -112,7 +116,7 @@ Shares launch_rows_and_peaks(Runner& runner, const TileParams& p, bool from_rows
         }
         const i64 average = round_up(ceil_div(rows.rows, count), Kernel::batch);
         // The last part is longer than the first by so much of the average: how much more or less matters little.
-        const i64 longer = from_rows ? average * 2 / 5 : 0;
+        const i64 longer = from_rows ? average / 2 : 0;
         const i64 more = count > 1 ? longer / (count - 1) / Kernel::batch * Kernel::batch : 0;
         rows.parts = {count, rows.rows, average - more * (count - 1) / 2 / Kernel::batch * Kernel::batch, more};
         rows.done = more > 0 ? p.plan.done : nullptr;

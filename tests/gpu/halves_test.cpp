@@ -157,6 +157,79 @@ TEST(GpuColumnsFromRows, AreTakenWhereTheyCan) {
     EXPECT_FALSE(taken({.later = true}));                     // beside a product a block should be smaller
 }
 
+// Parts follow each other, and hold all rows.
+TEST(GpuHalves, PartsHoldAllRows) {
+    for (const RowParts& parts : {RowParts{1, 70, 70, 0}, RowParts{4, 1301, 268, 40}, RowParts{3, 20, 12, 4},
+                                  RowParts{49, 16640, 272, 0}, RowParts{2, 8, 4, 8}}) {
+        SCOPED_TRACE(testing::Message() << parts.count << " parts of " << parts.rows << " rows");
+        EXPECT_EQ(parts.begin(0), 0);
+        for (std::int64_t part = 0; part < parts.count; ++part) {
+            EXPECT_LE(parts.begin(part), parts.begin(part + 1));
+            const std::int64_t rows = parts.begin(part + 1) - parts.begin(part);
+            if (parts.begin(part + 2) < parts.rows) {
+                EXPECT_EQ(parts.begin(part + 2) - parts.begin(part + 1), rows + parts.more);
+            }
+        }
+        EXPECT_EQ(parts.begin(parts.count), parts.rows);
+    }
+    EXPECT_EQ((RowParts{4, 1301, 268, 40}).begin(3), 268 + 308 + 348);
+}
+
+// Counts one block fewer as done with a part than there are, before columns are cast.
+struct RunnerWithALateBlock : EmulatorRunner {
+    using EmulatorRunner::EmulatorRunner;
+    std::int64_t late_part = -1, parts = 0;
+    template <class Kernel>
+    void launch_next(std::int64_t blocks, const typename Kernel::Params& params) {
+        if constexpr (std::is_same_v<Kernel, ColumnsFromRowsKernel<E4M3>>) {
+            parts = params.done ? params.parts.count : 0;
+            if (0 <= late_part && late_part < parts) --const_cast<u32*>(params.done)[late_part * counter_words];
+        }
+        EmulatorRunner::launch_next<Kernel>(blocks, params);
+    }
+};
+
+// Columns of a group wait for all blocks of every part that has rows of it: were one forgotten, nobody would miss it
+// here.
+TEST(GpuColumnsFromRows, WaitForAllPartsOfTheirGroup) {
+    Case c(7, 32, Scaling::rowwise);
+    c.options.format = Format::e4m3;
+    c.options.scale_rounding = ScaleRounding::power_of_two;
+    c.m = 1301;
+    c.k = 32;
+    c.gap = 0;
+    c.alignment = 16;
+    QuantizerTuning tuning = without_strips();
+    tuning.from_rows = 1;
+    Strided x(Format::bf16, {c.m, c.k}, 0);
+    for (std::int64_t i = 0; i < c.m * c.k; ++i) x.storage.as<std::uint16_t>()[i] = BF16::encode(1.0f);
+    const auto error_with = [&](std::int64_t late_part) -> std::string {
+        RunnerWithALateBlock runner(32, 40, tuning);
+        runner.late_part = late_part;
+        Operand rows = c.rows_operand(), tokens = c.tokens_operand(c.k);
+        try {
+            quantize_pair<E4M3>(runner, x.view(), c.groups(), c.alignment, c.options, rows.view(), tokens.view());
+        } catch (const emulator::EmulatorError& error) {
+            return error.what();
+        }
+        EXPECT_EQ(runner.parts, 5);
+        return "";
+    };
+    // Groups that end within parts and where parts end (0, 200, 432, 696, 992), one of all parts, and empty ones.
+    for (const std::vector<std::int32_t>& ends :
+         {std::vector<std::int32_t>{300, 310, 1000, 1301}, std::vector<std::int32_t>{200, 432, 992, 1301},
+          std::vector<std::int32_t>{0, 0, 1301, 1301}}) {
+        c.ends = ends;
+        EXPECT_EQ(error_with(-1), "");
+        for (std::int64_t part = 0; part < 5; ++part)
+            EXPECT_NE(error_with(part).find("nobody will reach"), std::string::npos) << "part " << part;
+    }
+    // Rows that nobody owns are nobody's to wait for.
+    c.ends = {100, 150, 180, 200};
+    EXPECT_EQ(error_with(1), "");
+    EXPECT_NE(error_with(0), "");
+}
+
 // Rows in several parts, which blocks share: more blocks than elsewhere here.
 TEST(GpuHalves, RowsInParts) {
     for (int i = 0; i < 24; i += every) {
