@@ -107,10 +107,10 @@ struct Plan {
     u32* ticket;       // items taken, past the first ones of every block; or [WorkspaceSize::tickets], of parts of all
     u32* arrived;      // [slabs, counter_words] tiles above each other whose maxima are in
     u32* row_arrived;  // [row tiles, counter_words] tiles beside each other whose maxima are in
-    u32* column_amax;  // [groups, columns] f32 bits,
-    u16* peaks;        // or code_of_peak (rows_and_peaks.hpp)
-    u32* done;         // [tickets, counter_words] blocks that are done with a part
+    u32* column_amax;  // [groups, columns] f32 bits
     u32* row_amax;     // [rows] likewise
+    u16* peaks;        // [groups, columns] code_of_peak, instead of column_amax: rows_and_peaks.hpp
+    u32* done;         // [WorkspaceSize::tickets, counter_words] blocks that are done with a part of the rows
     u32* note;         // [row tiles, column tiles, note_words], where tiles exchange maxima by notes; else null
     u8* row_power;     // [rows], see rows_and_peaks.hpp
 };

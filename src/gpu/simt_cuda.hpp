@@ -157,7 +157,10 @@ struct CudaThread {
                      : "memory");
     }
     OCTET_GPU static u64 policy_of(Reuse reuse) {
-        return reuse == Reuse::kept ? all_last_to_go() : reuse == Reuse::last ? half_last_to_go() : first_to_go();
+        return reuse == Reuse::kept     ? all_last_to_go()
+               : reuse == Reuse::last   ? half_last_to_go()
+               : reuse == Reuse::stream ? first_to_go()
+                                        : normal_to_go();
     }
     // The same as Reuse::last, where `inside` is set: no branch, so that addresses follow from each other.
     OCTET_GPU static void store8_if(bool inside, void* to, Vec8 v) {
@@ -217,9 +220,9 @@ struct CudaThread {
     }
     OCTET_GPU static u32 atomic_add(u32* to, u32 value) { return atomicAdd(to, value); }
     // Folds numbers of shared memory into those of all blocks, the larger of two, behind the threads' backs: bf16,
-    // positive or zero and finite, in whole eights, from 16 bytes on. All threads call each of these: admit_folds once
-    // they have written and before a barrier, fold_max after it; await_folds_read, and a barrier, before anybody writes
-    // there again; await_folds at last.
+    // positive or zero and finite, in whole eights that start on 16 bytes. All threads call each of these: admit_folds
+    // once they have written and before a barrier, fold_max after it; await_folds_read, and a barrier, before anybody
+    // writes there again; await_folds at last.
     OCTET_GPU static void admit_folds() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
     OCTET_GPU static void fold_max(u16* to, const u16* from_shared, i32 count) {
         if (thread() != 0) return;

@@ -61,7 +61,7 @@ template <class Codec>
 bool input_has_halves(Format input, const TileParams& p) {
     const TileOperand& o = p.operand[0];
     const bool whole = p.ends ? p.tiling.alignment % 16 == 0 : p.uniform_rows % 16 == 0;
-    return input == Format::bf16 && o.aligned && whole && o.columns % 8 == 0 &&
+    return input == Format::bf16 && o.aligned && whole && o.columns % 8 == 0 && o.columns > 0 &&
            o.columns <= RowsAndPeaksKernel<Codec, 8>::reach && p.rows > 0;
 }
 template <class Codec>
@@ -106,7 +106,7 @@ Shares launch_rows_and_peaks(Runner& runner, const TileParams& p, bool from_rows
         // group.
         constexpr i64 least_parts = 8;
         const i64 wanted = from_rows && rows.groups > 1 ? std::max(rows.groups, least_parts) : rows.groups;
-        i64 count = std::clamp<i64>(resident / least_blocks, 1, std::min<i64>(wanted, WorkspaceSize::tickets));
+        i64 count = std::max<i64>(std::min({resident / least_blocks, wanted, WorkspaceSize::tickets}), 1);
         shares.blocks_a_part = resident / count;
         rows.rows_a_block = Kernel::least_own;
         if (rows.rows < count * shares.blocks_a_part * rows.rows_a_block) {  // nothing to share
