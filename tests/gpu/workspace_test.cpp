@@ -1,4 +1,5 @@
-// Workspace: what the library says is enough is, for whatever calls ask for, and not far more.
+// Calls of any real size, launching nothing: workspace that the library says is enough is, for whatever they ask for,
+// and not far more; which of them take columns out of quantized rows.
 #include "gpu/workspace.hpp"
 
 #include <gtest/gtest.h>
@@ -10,7 +11,7 @@
 namespace octet::gpu {
 namespace {
 
-// Launches nothing: what a call asks for follows from sizes alone.
+// Launches nothing: what a call asks for, and which kernels it takes, follows from sizes alone.
 class AskingRunner {
 public:
     explicit AskingRunner(const QuantizerTuning& tuning, bool may_wait = false)
@@ -27,7 +28,9 @@ public:
     template <class Kernel>
     void launch(std::int64_t, const typename Kernel::Params&) {}
     template <class Kernel>
-    void launch_next(std::int64_t, const typename Kernel::Params&) {}
+    void launch_next(std::int64_t, const typename Kernel::Params&) {
+        from_rows_ = from_rows_ || std::is_same_v<Kernel, ColumnsFromRowsKernel<E4M3>>;
+    }
     template <class Kernel>
     void launch_together(std::int64_t, const typename Kernel::Params&) {}
     template <class Kernel>
@@ -35,11 +38,13 @@ public:
     bool may_wait() const { return may_wait_; }
     WeightVisit visit() const { return WeightVisit::only; }
     std::int64_t asked() const { return asked_; }
+    bool from_rows() const { return from_rows_; }
 
 private:
     QuantizerTuning tuning_;
     bool may_wait_;
     std::int64_t asked_ = 0;
+    bool from_rows_ = false;
 };
 
 // Views of memory that nobody touches.
@@ -72,11 +77,11 @@ struct Call {
     }
     Groups of() const { return {reinterpret_cast<const std::int32_t*>(256), groups, {}}; }
 
-    std::int64_t both_ways() const {
+    AskingRunner both_ways() const {
         AskingRunner runner(tuning, later);
         quantize_pair<E4M3>(runner, nowhere(input, {tokens, features}), of(), alignment, options(),
                             rows(tokens, features), columns(features));
-        return runner.asked();
+        return runner;
     }
     // Of two tensors.
     std::int64_t dual() const {
@@ -94,7 +99,7 @@ struct Call {
         return runner.asked();
     }
     // `groups` experts of `tokens` rows.
-    std::int64_t weights() const {
+    AskingRunner weights() const {
         AskingRunner runner(tuning, later);
         const std::int64_t block = block_of(scaling), n = tokens, k = features, e = groups;
         const auto of_weights = [&](std::int64_t down, std::int64_t across) {
@@ -104,9 +109,31 @@ struct Call {
                       : Extents{e, down});
         };
         quantize_weights<E4M3>(runner, nowhere(input, {e, n, k}), options(), of_weights(n, k), of_weights(k, n));
-        return runner.asked();
+        return runner;
     }
 };
+
+// Where L2 does not hold a group, and where it would, but two kernels are faster than one that waits for all of it.
+TEST(GpuColumnsFromRows, OfLongGroups) {
+    const auto tokens = [](std::int64_t m, std::int64_t k, std::int64_t groups) {
+        return Call{m, k, groups, 128}.both_ways().from_rows();
+    };
+    const auto experts = [](std::int64_t e, std::int64_t n, std::int64_t k) {
+        return Call{n, k, e, 1}.weights().from_rows();
+    };
+    EXPECT_TRUE(tokens(16640, 5120, 1));
+    EXPECT_TRUE(tokens(16640, 5120, 5));   // 32 MiB a group, of 162
+    EXPECT_FALSE(tokens(16640, 5120, 6));  // 27
+    EXPECT_TRUE(tokens(32768, 4096, 8));   // 32, of 256
+    EXPECT_FALSE(tokens(8192, 2048, 1));   // 32, of as many
+    EXPECT_FALSE(tokens(16384, 2048, 2));
+    EXPECT_TRUE(tokens(98304, 2048, 8));
+    EXPECT_FALSE(tokens(98304, 2048, 64));
+    EXPECT_TRUE(experts(1, 8192, 5120));
+    EXPECT_FALSE(experts(1, 4096, 5120));  // 40, of as many
+    EXPECT_FALSE(experts(8, 2048, 7168));  // 28, of 224
+    EXPECT_TRUE(experts(64, 8192, 5120));
+}
 
 TEST(GpuWorkspace, IsEnoughForAnyCall) {
     std::mt19937_64 random(1);
@@ -131,14 +158,14 @@ TEST(GpuWorkspace, IsEnoughForAnyCall) {
         SCOPED_TRACE(testing::Message() << "[" << call.tokens << ", " << call.features << "], " << call.groups
                                         << " groups, alignment " << call.alignment << ", " << name(call.scaling));
         const std::int64_t enough = most_token_workspace(call.tokens, call.features, call.groups);
-        ASSERT_LE(call.both_ways(), enough);
+        ASSERT_LE(call.both_ways().asked(), enough);
         ASSERT_LE(call.dual(), enough);
         ASSERT_LE(call.transposed(), enough);
         // A workspace of the largest sizes is enough for smaller ones.
         ASSERT_LE(enough,
                   most_token_workspace(call.tokens + up_to(1000), call.features + up_to(1000), call.groups + up_to(9)));
         call.tokens = up_to(1 << 14);  // now rows of an expert
-        ASSERT_LE(call.weights(), most_weight_workspace(call.groups, call.tokens, call.features));
+        ASSERT_LE(call.weights().asked(), most_weight_workspace(call.groups, call.tokens, call.features));
     }
 }
 
@@ -156,8 +183,8 @@ TEST(GpuWorkspace, IsNotFarMore) {
     const Call pair{200000, 40, 1, 128, Scaling::rowwise, Format::bf16, folds},
         noted{32768, 2048, 1, 128, Scaling::rowwise, Format::bf16, notes},
         listed{4000, 5120, 4000, 1024, Scaling::mx, Format::bf16, folds};
-    expect_near(pair.both_ways(), most_token_workspace(pair.tokens, pair.features, pair.groups));
-    expect_near(noted.both_ways(), most_token_workspace(noted.tokens, noted.features, noted.groups));
+    expect_near(pair.both_ways().asked(), most_token_workspace(pair.tokens, pair.features, pair.groups));
+    expect_near(noted.both_ways().asked(), most_token_workspace(noted.tokens, noted.features, noted.groups));
     expect_near(listed.dual(), most_token_workspace(listed.tokens, listed.features, listed.groups));
 }
 
