@@ -114,7 +114,7 @@ struct Call {
 };
 
 // Where L2 does not hold a group, and where it would, but two kernels are faster than one that waits for all of it.
-TEST(GpuColumnsFromRows, OfLongGroups) {
+TEST(GpuColumnsFromRows, AreTakenForLongGroups) {
     const auto tokens = [](std::int64_t m, std::int64_t k, std::int64_t groups) {
         return Call{m, k, groups, 128}.both_ways().from_rows();
     };
